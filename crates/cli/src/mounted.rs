@@ -87,12 +87,13 @@ impl Job {
             Some(_) => place(&mount.mountpoint, seat.as_deref().and_then(noted_connection)),
             None => free_place(&mount.mountpoint)?,
         };
+        options.timeout = options.timeout.or(context.options().timeout.filter(|timeout| !timeout.is_zero()));
+        context.trees.hold_for(options.timeout.unwrap_or_default());
         let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
         let tree = trees::mountable(&context.trees, &mount.source, &others, keep.as_ref());
         let tree = tree.map_err(|failure| with_similar_option(failure, &others))?;
         // What the permission bits allow to others only the server knows; with other users about, they are all there is.
         options.default_permissions &= !tree.one_user || options.allow_other || wants_checks(mount);
-        options.timeout = options.timeout.or(context.options().timeout.filter(|timeout| !timeout.is_zero()));
         options.lock_buffers |= seat.as_ref().is_some_and(|seat| seat.is_guarded());
         options.keep = keep.map(Kept);
         // Where the kernel reads and writes files by itself, the layers would not see it.

@@ -3,12 +3,13 @@
 
 mod support;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use support::{Place, can_mount, is_running, kill_server, signal, socket, status, within};
@@ -128,6 +129,39 @@ fn what_is_appended_to_a_file_that_was_opened_without_a_keeper_is_there_once() {
     place.run(&["umount", "m"]).ok();
 }
 
+/// The server had appended what the journal took for a write to its place, and repeated after a death.
+#[test]
+fn what_is_written_after_fcntl_has_cleared_o_append_goes_to_its_place() {
+    if !can_mount() {
+        return;
+    }
+    for source in ["src", "mem:"] {
+        let place = Place::new();
+        fs::create_dir(place.at("src")).unwrap();
+        place.run(&["mount", "-o", "no_passthrough", source, "m"]).ok();
+        let log = OpenOptions::new().append(true).create_new(true).open(place.at("m/log")).unwrap();
+        (&log).write_all(b"a line that was appended").unwrap();
+        rustix::fs::fcntl_setfl(&log, OFlags::empty()).unwrap();
+        let over = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            let log = &log;
+            scope.spawn(move || {
+                for _ in (0..).take_while(|_| !over.load(Relaxed)) {
+                    log.write_all_at(b"A LINE", 0).unwrap();
+                }
+            });
+            (0..5).for_each(|_| kill_server(&place, "KILL"));
+            over.store(true, Relaxed);
+        });
+        rustix::fs::fcntl_setfl(&log, OFlags::APPEND).unwrap();
+        (&log).write_all(b" twice").unwrap();
+        let text = fs::read_to_string(place.at("m/log")).unwrap();
+        assert_eq!(text, "A LINE that was appended twice", "{source}");
+        drop(log);
+        place.run(&["umount", "m"]).ok();
+    }
+}
+
 #[test]
 fn a_mount_that_was_started_in_a_directory_that_is_gone_is_not_upgraded_and_survives() {
     if !can_mount() {
@@ -197,6 +231,24 @@ fn what_only_upgrade_sets_is_refused_by_its_name() {
     }
 }
 
+/// A shell that sends SIGHUP to a process as fast as it can, several 100,000 times a second, until this is dropped.
+struct Flood(Child);
+
+impl Flood {
+    fn of(process: u32) -> Self {
+        let script = "while kill -HUP \"$0\" 2>/dev/null; do :; done";
+        Flood(Command::new("sh").args(["-c", script, &process.to_string()]).spawn().unwrap())
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        // It has ended by itself where the process has.
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
 #[test]
 fn a_hangup_during_an_upgrade_ends_no_mount() {
     if !can_mount() {
@@ -204,24 +256,38 @@ fn a_hangup_during_an_upgrade_ends_no_mount() {
     }
     let place = Place::new();
     place.file("src/f", "content");
-    for _ in 0..5 {
-        place.run(&["mount", "--no-guard", "src", "m"]).ok();
-        let server = place.server();
-        let over = &AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                // Without end they would leave the process no time for the upgrade.
-                let mut left = 300;
-                while !over.load(Relaxed) && left > 0 {
-                    signal(server, "HUP");
-                    left -= 1;
-                }
-            });
+    for guard in ["guard=none", "guard=auto"] {
+        for _ in 0..3 {
+            place.run(&["mount", "-o", guard, "src", "m"]).ok();
+            let keeper =
+                status(&place, "/guard/keeper").map_or_else(|| place.server(), |keeper| keeper as u32);
+            let flood = Flood::of(keeper);
             place.run(&["upgrade", "m"]).ok();
-            over.store(true, Relaxed);
-        });
-        assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
-        place.run(&["umount", "m"]).ok();
+            assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
+            assert_eq!(status(&place, "/guard/deaths"), Some(0), "{guard}");
+            drop(flood);
+            place.run(&["umount", "m"]).ok();
+            within("the keeper's end", || !is_running(keeper));
+        }
+    }
+}
+
+/// Such a signal was sent to the worker that had died, or killed the next one before that could handle it.
+#[test]
+fn a_sigterm_while_a_worker_takes_over_ends_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    for _ in 0..5 {
+        place.run(&["mount", "src", "m"]).ok();
+        let keeper = status(&place, "/guard/keeper").unwrap() as u32;
+        let worker = place.server();
+        signal(worker, "KILL");
+        signal(keeper, "TERM");
+        within("the keeper's end", || !is_running(keeper));
+        assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 0, "it is unmounted");
     }
 }
 

@@ -2,6 +2,7 @@
 //! The caller, the deadline and the cancel token: the context that travels beside each request.
 
 use crate::mutex::lock;
+use crate::ops::OpenFlags;
 use crate::wcc::Wcc;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -32,8 +33,9 @@ pub struct Cx {
     pub more_to_follow: bool,
     /// Whether no program waits for the answer yet: what others wait for may go first.
     pub ahead: bool,
-    /// Whether the bytes of a write go to the end of the file, whatever its offset (`O_APPEND`), as the door knows of the open file.
-    pub appends: bool,
+    /// Whether the bytes of a write go to the end of the file, whatever its offset (`O_APPEND`), where the door knows that of each write:
+    /// fcntl(2) changes it while the file is open. Otherwise it is what the file was opened with: see [`Cx::writes_at_end`].
+    pub appends: Option<bool>,
     /// Where the driver is to put attributes around the change; `None` where the caller has no use for them.
     pub wcc: Option<Arc<Wcc>>,
 }
@@ -125,9 +127,14 @@ impl Cx {
             cancel: Cancel::default(),
             more_to_follow: false,
             ahead: false,
-            appends: false,
+            appends: None,
             wcc: None,
         }
+    }
+
+    /// Whether a write through a file that was opened with these flags goes to its end. Bytes of a cache have their places.
+    pub fn writes_at_end(&self, opened: OpenFlags, cached: bool) -> bool {
+        !cached && self.appends.unwrap_or(opened.contains(OpenFlags::APPEND))
     }
 }
 

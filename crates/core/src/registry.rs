@@ -17,6 +17,7 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 /// A driver as users see it.
 #[derive(Debug, Clone, Copy)]
@@ -183,12 +184,14 @@ pub struct Site<'a> {
     pub same_below: usize,
     /// Raised when the user does not want the tree any more, while it is opened.
     pub cancel: Option<&'a Cancel>,
+    /// For how long at least a server that dies is started again: see [`crate::supervise::Policy::hold`].
+    pub hold: Duration,
 }
 
 impl<'a> Site<'a> {
     /// Above nothing, for the program itself, with nothing that outlives it.
     pub fn new(runtime: &'a Arc<dyn Runtime>) -> Self {
-        Site { runtime, keep: None, serves_others: false, same_below: 0, cancel: None }
+        Site { runtime, keep: None, serves_others: false, same_below: 0, cancel: None, hold: Duration::ZERO }
     }
 
     /// The outcome of opening a tree, for a thread that may wait for it.

@@ -123,6 +123,13 @@ pub struct Policy {
     pub settled: Duration,
 }
 
+impl Policy {
+    /// The same, with the time for which the user wants the tree to be held.
+    pub const fn held(self, hold: Duration) -> Self {
+        Policy { hold, ..self }
+    }
+}
+
 /// Counts what has failed. Times are of any clock that only goes forward.
 #[derive(Debug)]
 pub struct Supervisor {

@@ -42,7 +42,7 @@ pub const READY: &str = "ready\n";
 
 /// A worker whose main thread panicked leaves with this status.
 const PANICKED: i32 = 101;
-/// The signal by which a worker tells that the mount is there, or that another program is to go on.
+/// The signal of a worker to its keeper: the mount is there, the worker has taken it over, or another program is to go on.
 const READY_SIGNAL: i32 = libc::SIGUSR1;
 /// How often the keeper looks for a worker that hangs, at least.
 const TICK: Duration = Duration::from_secs(1);
@@ -51,6 +51,12 @@ const TICK: Duration = Duration::from_secs(1);
 const POLICY: Policy = Policy { at_once: 4, attempts: 12, hold: Duration::ZERO, settled: Duration::MAX };
 /// In place of a request's number: the worker hung in none. Requests have even numbers.
 const NO_REQUEST: u64 = u64::MAX - 2;
+/// SIGHUP is passed on at most this often: it has no effect that two have not, and a flood would leave the worker no time.
+const HANGUP_PERIOD: Duration = Duration::from_millis(2);
+/// The signals that a keeper waits for.
+const AWAITED: &[i32] = &[READY_SIGNAL, libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+/// Those that are not passed on.
+const OWN: &[i32] = &[READY_SIGNAL, libc::SIGCHLD];
 /// How long a worker may take to record how it crashed.
 const CRASHING: Duration = Duration::from_secs(2);
 
@@ -123,6 +129,10 @@ struct Keeper {
     /// Since when the worker is stopped by a signal, in monotonic nanoseconds.
     stopped: Option<u64>,
     supervisor: Supervisor,
+    /// Of a worker that takes a mount over: how many had done so before it.
+    taking_over: Option<u64>,
+    /// When the last SIGHUP was passed on, in monotonic nanoseconds.
+    hangup_at: u64,
     /// What the worker had answered when it began.
     answered: u64,
     watch: Option<Watch>,
@@ -148,7 +158,9 @@ impl Keeper {
             told,
             hung: 0,
             stopped: None,
-            supervisor: Supervisor::new(Policy { hold: settings.hold, ..POLICY }),
+            supervisor: Supervisor::new(POLICY.held(settings.hold)),
+            taking_over: None,
+            hangup_at: 0,
             answered: 0,
             watch: None,
             manager,
@@ -160,6 +172,8 @@ impl Keeper {
     /// Makes the next worker.
     fn start(&mut self, worker: &mut dyn FnMut(Seat) -> i32) -> Result<()> {
         self.state.words().started().set(self.state.words().started().get() + 1);
+        let is_mounted = self.state.phase() == Phase::Serving;
+        self.taking_over = is_mounted.then(|| self.state.words().recovered().get());
         self.look();
         self.answered = self.watch.as_ref().map_or(0, |watch| watch.counts().answered);
         match clone_sharing_descriptors()? {
@@ -176,28 +190,53 @@ impl Keeper {
     fn attend(&mut self) -> i32 {
         let tick =
             self.manager.as_ref().and_then(|manager| manager.watchdog).map_or(TICK, |half| half.min(TICK));
-        let mut crashing = Duration::ZERO;
+        let (mut crashing, mut ending) = (None, None);
         (self.hung, self.stopped) = (0, None);
         loop {
-            match next_signal(tick) {
+            let (signals, wait) = self.awaited(tick);
+            let signal = next_signal(signals, wait);
+            if let Some(status) = self.reap() {
+                // What it cannot have handled is for the next one; one that has handled what ends a mount has none.
+                let unhandled = [signal.filter(|signal| !OWN.contains(signal)), ending];
+                unhandled.into_iter().flatten().for_each(stay_pending);
+                return status;
+            }
+            match signal {
                 // The worker serves until here: it does not rely on a keeper that dies meanwhile.
                 Some(READY_SIGNAL) if self.state.words().upgrade().get() != 0 => self.forward(libc::SIGKILL),
                 Some(READY_SIGNAL) => self.mount_is_ready(),
                 Some(libc::SIGCHLD) | None => {}
-                Some(signal) => self.forward(signal),
-            }
-            if let Some(status) = self.reap() {
-                return status;
+                Some(signal) => {
+                    match signal {
+                        libc::SIGHUP => self.hangup_at = monotonic(),
+                        _ => ending = Some(signal),
+                    }
+                    self.forward(signal);
+                }
             }
             if let Some(request) = self.hanging() {
                 self.hung = request + 1;
                 self.forward(libc::SIGKILL);
             }
             self.tell_alive();
-            crashing = if self.state.words().crashed().get() != 0 { crashing + tick } else { Duration::ZERO };
-            if crashing > CRASHING {
+            crashing = (self.state.words().crashed().get() != 0).then(|| crashing.unwrap_or_else(monotonic));
+            if crashing.is_some_and(|since| Duration::from_nanos(monotonic() - since) > CRASHING) {
                 self.forward(libc::SIGKILL);
             }
+        }
+    }
+
+    /// The signals to take now, and for how long to wait for them. All others stay pending, where several of one kind are one: those
+    /// for a worker that is still taking over, which would die of them, and a SIGHUP that follows another one closely.
+    fn awaited(&self, tick: Duration) -> (&'static [i32], Duration) {
+        let recovered = self.state.words().recovered().get();
+        if self.state.phase() == Phase::Serving && self.taking_over == Some(recovered) {
+            return (OWN, tick);
+        }
+        let rest = HANGUP_PERIOD.saturating_sub(Duration::from_nanos(monotonic() - self.hangup_at));
+        match rest {
+            Duration::ZERO => (AWAITED, tick),
+            rest => (&AWAITED[..AWAITED.len() - 1], rest.min(tick)),
         }
     }
 
@@ -348,7 +387,8 @@ impl Keeper {
     fn pause(&self, pause: Duration) {
         let until = monotonic() + pause.as_nanos() as u64;
         while let Some(rest) = until.checked_sub(monotonic()).filter(|&rest| rest > 0) {
-            if matches!(next_signal(Duration::from_nanos(rest)), Some(libc::SIGTERM | libc::SIGINT)) {
+            // Others are for the next worker.
+            if next_signal(&[libc::SIGTERM, libc::SIGINT], Duration::from_nanos(rest)).is_some() {
                 // The connection ends with its last descriptor.
                 std::process::exit(1);
             }
@@ -403,7 +443,7 @@ extern "C" fn keeper_died(_: libc::c_int) {
     UNGUARDED.store(true, Relaxed);
 }
 
-/// Tells the keeper that the mount is there, or that an upgrade is wanted.
+/// Sends the keeper [`READY_SIGNAL`].
 pub(crate) fn tell(state: &State) {
     // SAFETY: takes no pointers; the parent of a worker is its keeper.
     unsafe { libc::kill(state.words().keeper().get() as libc::pid_t, READY_SIGNAL) };
@@ -464,22 +504,21 @@ fn clone_sharing_descriptors() -> Result<libc::pid_t> {
     }
 }
 
-/// The signals a keeper waits for.
-fn waited_for() -> libc::sigset_t {
+fn set_of(signals: &[i32]) -> libc::sigset_t {
     // SAFETY: an all-zero set is a valid place for sigemptyset to fill; signal numbers are valid.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, READY_SIGNAL] {
+        for &signal in signals {
             libc::sigaddset(&raw mut set, signal);
         }
         set
     }
 }
 
-/// Blocks them in this thread, and gives what was blocked before.
+/// Blocks the signals of a keeper in this thread, and gives what was blocked before.
 pub(crate) fn block_signals() -> libc::sigset_t {
-    let mut former = waited_for();
+    let mut former = set_of(AWAITED);
     let set = former;
     // SAFETY: both sets are initialised.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut former) };
@@ -492,14 +531,20 @@ pub(crate) fn restore_signals(former: &libc::sigset_t) {
 }
 
 fn unblock_signals() {
-    let set = waited_for();
+    let set = set_of(AWAITED);
     // SAFETY: as above.
     unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut()) };
 }
 
-/// Waits for one of the signals, at most this long.
-fn next_signal(timeout: Duration) -> Option<i32> {
-    let set = waited_for();
+/// Has a blocked signal wait once more.
+fn stay_pending(signal: i32) {
+    // SAFETY: takes no pointers.
+    unsafe { libc::kill(libc::getpid(), signal) };
+}
+
+/// Waits for one of these signals, at most this long.
+fn next_signal(signals: &[i32], timeout: Duration) -> Option<i32> {
+    let set = set_of(signals);
     let timeout = libc::timespec {
         tv_sec: timeout.as_secs() as libc::time_t,
         tv_nsec: timeout.subsec_nanos() as libc::c_long,

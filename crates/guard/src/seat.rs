@@ -128,10 +128,13 @@ impl Seat {
         Ok(())
     }
 
-    /// Notes that this worker has taken over.
+    /// Notes that this worker has taken over: it serves, and handles signals.
     pub fn took_over(&self) {
         let died = self.state.words().died_monotonic().get();
         self.state.note_recovery(monotonic().saturating_sub(died));
+        if self.is_guarded() {
+            keeper::tell(&self.state);
+        }
     }
 
     /// Notes that the mount is being ended: no death is repaired any more.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a server, and whoever goes on with it, tell each other beside requests: a part of a memory file that both hold. In its
-//! first page are a few words, behind it a ring with the times of changes, the ring of the [record](crate::record), and blocks of
+//! What a server and its successor exchange beside requests: a part of a memory file that both hold. In its
+//! first page are a few words, after it a ring with the times of changes, the ring of the [record](crate::record), and blocks of
 //! content.
 //!
 //! The file is read and written, not mapped, so each call here is one change that a kill leaves done or not done.
@@ -99,7 +99,7 @@ impl Control {
     /// # Errors
     /// See [`Control::checkpoints`].
     pub fn has_happened(&self) -> io::Result<()> {
-        // Whoever is killed between the two has the same carried out again, and counts two for one, which does no harm.
+        // After a kill between the two the same is done again, and counted twice, which does no harm.
         self.put(offset_of!(Words, checkpoints), [self.checkpoints()? + 1])?;
         self.break_seal()
     }
@@ -154,7 +154,7 @@ impl Control {
         self.get(offset_of!(Words, found)).map(|[found]| found)
     }
 
-    /// Notes something about the image for those who come later.
+    /// Notes something about the image for later processes.
     ///
     /// # Errors
     /// See [`Control::checkpoints`].

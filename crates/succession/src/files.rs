@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Room for the names of nodes, in bytes; memory is used as it is needed.
 const TABLE: usize = 8 << 30;
-/// So many nodes that nobody refers to, but that may have known names below them, are kept before they are looked at again.
+/// So many nodes without references, but that may have known names below them, are kept before they are looked at again.
 const IDLE: usize = 64;
 
 /// What no worker is numbered.
@@ -65,7 +65,7 @@ struct Known {
     used: Sequence,
     /// How many references the worker has counted.
     references: u64,
-    /// The inode number that was told first.
+    /// The inode number in the first reply.
     ino: u64,
     /// The checkpoint since which the log of changes names the node.
     logged: Option<u64>,
@@ -81,7 +81,7 @@ pub struct Open {
     pub flags: Option<OpenFlags>,
     theirs: Handle,
     life: u64,
-    /// Whether nobody uses it any more but who closes it.
+    /// Whether it is in use only by the request that closes it.
     closes: bool,
 }
 
@@ -161,7 +161,7 @@ impl Files {
         })
     }
 
-    /// The same, when the worker has to hold it first: who has it open by its place alone goes on without a name.
+    /// The same, when the worker has to hold it first: an open file that is known by its place alone stays open without a name.
     pub fn victim_to_find(&self, request: &Request) -> Option<Node> {
         self.victim(request).filter(|node| self.known.contains_key(node) && !self.is_held(*node))
     }
@@ -179,7 +179,7 @@ impl Files {
         effects.any(|effect| effect.lost_name().is_some() && loses(effect)).then_some(node)
     }
 
-    /// What may be a file that a reply tells of under a number which is new: one with several names that is not held.
+    /// What may be a file that a reply shows under a number which is new: one with several names that is not held.
     pub fn perhaps_in(&self, reply: &Reply) -> Option<Node> {
         if self.linked.is_empty() {
             return None;
@@ -209,7 +209,7 @@ impl Files {
         self.table.get(dir, name)
     }
 
-    /// Whether somebody refers to the node.
+    /// Whether there are references to the node.
     pub fn is_known(&self, node: Node) -> bool {
         node == Node::ROOT || self.known.contains_key(&node)
     }
@@ -237,7 +237,7 @@ impl Files {
         None
     }
 
-    /// An open file that somebody was told of.
+    /// An open file whose handle was in a reply.
     ///
     /// # Errors
     /// `EBADF` when there is no such handle.
@@ -261,7 +261,7 @@ impl Files {
         self.open.get(&handle).is_some_and(|open| open.life == self.life)
     }
 
-    /// A handle that nobody uses any more but who closes it.
+    /// A handle that only the request which closes it still uses.
     pub fn closes(&mut self, handle: Handle) {
         if let Some(open) = self.open.get_mut(&handle)
             && !std::mem::replace(&mut open.closes, true)
@@ -271,7 +271,7 @@ impl Files {
         }
     }
 
-    /// A handle that nobody uses any more; gives what was open.
+    /// A handle that is not in use any more; gives what was open.
     pub fn close(&mut self, handle: Handle) -> Option<Node> {
         self.closes(handle);
         self.open.remove(&handle).map(|open| open.node)
@@ -334,7 +334,7 @@ impl Files {
             }
             Reply::Attrs(attrs) => {
                 attrs.attr.ino = self.ino(node).unwrap_or(attrs.attr.ino);
-                attrs.attr.nlink = self.silly_rename.told_links(node, attrs.attr.nlink);
+                attrs.attr.nlink = self.silly_rename.visible_links(node, attrs.attr.nlink);
             }
             _ => {}
         }
@@ -370,12 +370,12 @@ impl Files {
             self.linked.insert((known.ino, node));
         }
         entry.attr.ino = known.ino;
-        entry.attr.nlink = self.silly_rename.told_links(node, entry.attr.nlink);
+        entry.attr.nlink = self.silly_rename.visible_links(node, entry.attr.nlink);
         (entry.node, entry.generation) = (node, NodeTable::generation(node));
         Ok(())
     }
 
-    /// The key of what had this name when the worker last held it: nobody else changes the tree.
+    /// The key of what had this name when the worker last held it: no other process changes the tree.
     fn same_as(&self, place: Option<(Node, &Name)>) -> Option<FileKey> {
         let (dir, name) = place?;
         let node = self.table.get(dir, name)?;
@@ -395,7 +395,7 @@ impl Files {
         opened.handle = handle;
     }
 
-    /// Gives up files that have no name and are neither open nor being opened: what a checkpoint holds nobody could free after a death.
+    /// Gives up files that have no name and are neither open nor being opened: what a checkpoint holds could not be freed after a death.
     pub fn give_up_removed(&mut self, being_opened: HashSet<Node>) -> Vec<Returned> {
         let mut returned = self.sweep();
         let mut open = self.open_nodes();
@@ -496,14 +496,14 @@ impl Files {
     }
 
     fn forget_key(&mut self, theirs: Node, node: Node) {
-        // A file may have got another number before it was seen that nobody refers to this one.
+        // A file may have got another number before it was seen that this one has no references.
         if self.keys.get(&theirs).is_some_and(|(_, last)| *last == node) {
             self.keys.remove(&theirs);
         }
     }
 }
 
-/// What a reply tells of.
+/// What a reply shows.
 fn entries(reply: &Reply) -> Box<dyn Iterator<Item = &Entry> + '_> {
     match reply {
         Reply::Entry(entry) => Box::new(std::iter::once(entry)),

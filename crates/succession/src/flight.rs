@@ -6,14 +6,14 @@ use futures_channel::oneshot::Sender;
 use outrigger_core::supervise::Suspect;
 use outrigger_core::{Class, Credentials, Cx, Effect, Handle, Node, Payload, Reply, Request, Result};
 
-/// A request with our numbers, and who waits for the reply.
+/// A request with our numbers, and the requester that waits for the reply.
 pub struct Ask {
     pub(crate) cred: Credentials,
     pub(crate) request: Request,
     pub(crate) requester: Requester,
-    /// At which deaths it was in flight that nobody else caused.
+    /// The deaths during which it was in flight, without those that other processes caused.
     pub(crate) suspect: Suspect,
-    /// What the worker answered to the frame with this number, if something has to be found before that can be told.
+    /// What the worker answered to the frame with this number, if something has to be found before that reply can be given.
     pub(crate) reply: Option<(u64, Reply)>,
 }
 
@@ -23,7 +23,7 @@ impl Ask {
         self.reply.is_some()
     }
 
-    /// A request of the door, with its content, and who waits for the reply.
+    /// A request of the door, with its content, and the requester that waits for the reply.
     ///
     /// # Errors
     /// When the content of a write cannot be had.
@@ -34,7 +34,7 @@ impl Ask {
         Ok(Ask::new(cx.cred.clone(), request, Requester::new(cx, sender)))
     }
 
-    /// Nobody has worked on it yet.
+    /// No server has worked on it yet.
     pub fn new(cred: Credentials, request: Request, requester: Requester) -> Self {
         Ask { cred, request, requester, suspect: Suspect::default(), reply: None }
     }
@@ -71,7 +71,7 @@ impl Flight {
         self.purpose == Purpose::GivenUp || self.ask.as_ref().is_some_and(changes)
     }
 
-    /// Whether it takes a name from something, which whoever follows a path meanwhile could miss.
+    /// Whether it takes a name from something, which a request that follows a path meanwhile could miss.
     pub(crate) fn takes_name(&self) -> bool {
         self.purpose == Purpose::Asked && self.ask.as_ref().is_some_and(|ask| takes_name(&ask.request))
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of a tree that is served by somebody who may die, and forgets things on request: the kernel code of a disk
+//! What is known of a tree whose server may die, and forgets things on request: the kernel code of a disk
 //! image ([`Served`] and the driver `kernel` are the users).
 //!
-//! * [`State`] has what is asked, what waits, and what was told. It has no socket, no clock but for the age of its log, and no thread:
-//!   whoever has it moves requests and replies.
+//! * [`State`] has what is asked, what waits, and the replies. It has no socket, no clock but for the age of its log, and no thread:
+//!   its user moves requests and replies.
 //! * [`Files`](files) keeps numbers of files and open files that stay what they are while those of the server change, and
 //!   returns files to it that were not used for long.
-//! * [`Log`](log) keeps changes that were told since the last checkpoint, to be done again.
-//! * A file that loses its last name while it is open keeps one that nobody is shown ([`place::KEEPS`]).
+//! * [`Log`](log) keeps changes that were answered since the last checkpoint, to be done again.
+//! * A file that loses its last name while it is open keeps one that programs do not see ([`place::KEEPS`]).
 //! * [`control`] is the memory that both processes hold.
 //! * [`record`] takes what happens to the state of one process to a copy of it in another one, which goes on with that.
 //!
@@ -18,7 +18,7 @@
 //!
 //! * A file that has lost its last name and is not open cannot be found again: it is not returned, and known until the next
 //!   checkpoint at most when the server dies.
-//! * Not for trees that somebody else changes: what has a name is believed to keep it.
+//! * Not for trees that others change: what has a name is expected to keep it.
 #![forbid(unsafe_code)]
 
 pub mod control;
@@ -39,7 +39,7 @@ pub use flight::Ask;
 pub use served::{RECORDED, Served};
 pub use silly_rename::silly_name;
 pub use state::{Role, State, Task};
-pub use undelivered::{Requester, tell};
+pub use undelivered::{Requester, deliver};
 
 /// What is asked of kernel code: doors answer the rest by themselves, or do without.
 pub const ASKED: OpSet = OpSet::of(&[

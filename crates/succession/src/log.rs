@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changes that were answered since the last checkpoint, with what was told, in the order of their answers.
+//! Changes that were answered since the last checkpoint, with their replies, in the order of these.
 
 use crate::files::Files;
 use outrigger_core::ops::OpenFlags;
@@ -19,12 +19,12 @@ const COST: usize = 384;
 
 /// A change.
 pub struct Entry {
-    /// Who asked.
+    /// The process that asked.
     pub cred: Credentials,
     /// The request, encoded: what it holds of a door's memory is not kept.
     pub request: Vec<u8>,
-    /// What was told.
-    pub told: Told,
+    /// What the reply said.
+    pub outcome: Outcome,
     /// The number of the change, under which its time was noted.
     pub change: u64,
     /// Where the nodes were that no earlier entry names.
@@ -35,8 +35,8 @@ pub struct Entry {
 
 /// What matters of a reply when it is given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// How much was done, where that is told.
+pub struct Outcome {
+    /// How much was done, where the reply says that.
     pub count: Option<u64>,
     /// How it failed.
     pub error: Option<Errno>,
@@ -46,25 +46,25 @@ pub struct Told {
     pub handle: Option<Handle>,
 }
 
-impl Told {
-    /// What `reply` tells.
+impl Outcome {
+    /// What `reply` says.
     pub fn of(reply: &Reply) -> Self {
-        let nothing = Told { count: None, error: None, node: None, handle: None };
+        let nothing = Outcome { count: None, error: None, node: None, handle: None };
         match reply {
-            Reply::Error(error) => Told { error: Some(error.errno), ..nothing },
-            Reply::Count(count) => Told { count: Some(count.0), ..nothing },
-            Reply::Entry(entry) => Told { node: Some(entry.node), ..nothing },
-            Reply::Opened(opened) => Told { handle: Some(opened.handle), ..nothing },
+            Reply::Error(error) => Outcome { error: Some(error.errno), ..nothing },
+            Reply::Count(count) => Outcome { count: Some(count.0), ..nothing },
+            Reply::Entry(entry) => Outcome { node: Some(entry.node), ..nothing },
+            Reply::Opened(opened) => Outcome { handle: Some(opened.handle), ..nothing },
             Reply::Created(created) => {
                 let (node, handle) = (created.entry.node, created.opened.handle);
-                Told { node: Some(node), handle: Some(handle), ..nothing }
+                Outcome { node: Some(node), handle: Some(handle), ..nothing }
             }
             _ => nothing,
         }
     }
 
     /// Whether the other reply says the same about everything but numbers.
-    pub fn agrees(&self, other: &Told) -> bool {
+    pub fn agrees(&self, other: &Outcome) -> bool {
         (self.count, self.error) == (other.count, other.error)
     }
 }
@@ -79,7 +79,7 @@ pub struct Log {
     begun: Option<Instant>,
     /// When the last checkpoint failed, if it did.
     failed: Option<Instant>,
-    /// It is due with so many changes: whoever does them again holds the files of all of them.
+    /// It is due with so many changes: the process that does them again holds the files of all of them.
     most: usize,
     /// How many checkpoints there were when the first one was logged.
     pub checkpoints: u64,
@@ -185,7 +185,7 @@ impl Log {
         let mut entry = Entry {
             cred,
             request: Vec::new(),
-            told: Told::of(reply),
+            outcome: Outcome::of(reply),
             change,
             places: Vec::new(),
             open: Vec::new(),
@@ -212,14 +212,14 @@ impl Log {
         Some(entry)
     }
 
-    /// Adds a change, with our numbers in what was told.
+    /// Adds a change, with our numbers in its reply.
     pub fn push(&mut self, request: &Request, entry: Option<Entry>, files: &mut Files, reply: &Reply) {
         self.changes += 1;
         self.bytes += COST + content(request);
         self.begun.get_or_insert_with(Instant::now);
         let Some(mut entry) = entry else { return };
-        entry.told = Told::of(reply);
-        if let Some(node) = entry.told.node {
+        entry.outcome = Outcome::of(reply);
+        if let Some(node) = entry.outcome.node {
             files.log(node, self.checkpoints);
         }
         self.entries.push(entry);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What becomes of a state, as one process records it and another one reads it: a ring in a memory file that both hold.
 //!
-//! An event is recorded before anybody outside learns what followed from it, so whoever reads all of them knows at least as
+//! An event is recorded before a reply that follows from it is given, so a process that reads all of them knows at least as
 //! much as everybody else, wherever the first process has died.
 
 use crate::control::{Control, RECORD_SIZE};
@@ -25,7 +25,7 @@ pub enum Event {
         requester: Requester,
         /// On whose behalf.
         cred: Credentials,
-        /// In the numbers that were told.
+        /// In the numbers that replies had.
         request: Request,
     },
     /// The worker's reply to a frame has come.
@@ -50,7 +50,7 @@ pub enum Event {
     /// The worker needs not hold these any more.
     #[wire(4)]
     Returned {
-        /// In the numbers that were told.
+        /// In the numbers that replies had.
         nodes: Vec<Node>,
     },
 }
@@ -133,11 +133,11 @@ impl Recorder {
         self.buffer.len()
     }
 
-    /// Puts what was noted into the file. `true` when it is time that somebody reads it. While there is no room it waits as
-    /// long as `is_read` says that somebody reads.
+    /// Puts what was noted into the file. `true` when it is time to read it. While there is no room it waits as
+    /// long as `is_read` says that a process reads.
     ///
     /// # Errors
-    /// When the file cannot be written, or nobody reads it.
+    /// When the file cannot be written, or no process reads it.
     pub fn flush(&mut self, mut is_read: impl FnMut(Duration) -> bool) -> Result<bool> {
         let before = self.written;
         let buffer = std::mem::take(&mut self.buffer);
@@ -155,7 +155,7 @@ impl Recorder {
         while self.written + length > self.consumed + RECORD_SIZE {
             let consumed = self.control.consumed()?;
             if consumed == self.consumed && !is_read(MOMENT) {
-                return Err(Errno::EPIPE.because("nobody reads what is recorded"));
+                return Err(Errno::EPIPE.because("no process reads what is recorded"));
             }
             self.consumed = consumed;
         }

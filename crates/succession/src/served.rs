@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The number of the frame that says that there is something to read in the record.
 pub const RECORDED: u64 = 1 << 60;
 
-/// With so many bytes to be recorded that nobody waits for, they are.
+/// So many bytes are recorded at once although no reply waits for them.
 const MUCH: usize = 256 << 10;
 
 /// See the [module](self).
@@ -24,7 +24,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// With which everything ends. Nobody was told anything yet; the kernel code is to hold so many files at most.
+    /// With which everything ends. No reply has been given yet; the kernel code is to hold so many files at most.
     ///
     /// # Errors
     /// When there is no memory.
@@ -64,7 +64,7 @@ impl Served {
         self.state.receive(id, reply);
     }
 
-    /// The same for one that only looks; gives who is to be told.
+    /// The same for one that only looks; gives the sender of the reply.
     pub fn looked_at(&mut self, id: u64, reply: &mut Reply) -> Option<Sender<Reply>> {
         self.state.looked_at(id, reply)
     }
@@ -84,17 +84,17 @@ impl Served {
         self.state.is_idle()
     }
 
-    /// What is to be done now, and who is to be told what; before that [`Served::record`] has to be called.
+    /// What is to be done now, and the replies with their senders; before that [`Served::record`] has to be called.
     pub fn take_next(&mut self) -> (Vec<Task>, Vec<(Sender<Reply>, Reply)>) {
         (std::mem::take(&mut self.state.outgoing), self.state.answers())
     }
 
-    /// Records what has happened, if somebody is about to learn of it or it is much. `true` when it is time that the other
+    /// Records what has happened, if a reply that follows from it is about to be given, or if it is much. `true` when it is time that the other
     /// process reads it. While there is no room this waits, as long as `is_read` says that there is such a process; it is
-    /// called with the time that it may take. Where nobody reads, nobody goes on with it, and nothing is recorded.
+    /// called with the time that it may take. Where no process reads, none continues from the record, and nothing is recorded.
     ///
     /// # Errors
-    /// When the file cannot be written: nobody may be told what is not recorded.
+    /// When the file cannot be written: no reply may be given that is not recorded.
     pub fn record(&mut self, is_told: bool, is_read: impl FnMut(Duration) -> bool) -> Result<bool> {
         let Role::Recorded(recorder) = &mut self.state.role else { return Ok(false) };
         if recorder.pending() == 0 || !(is_told || recorder.pending() >= MUCH) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Open files that have lost a name. Each keeps one that nobody is shown, in a directory of the server, so that it is found again when
+//! Open files that have lost a name. Each keeps one that programs do not see, in a directory of the server, so that it is found again when
 //! the server dies.
 
 use crate::place::{FIRST_CHANGE, KEEPS, REMOVED_NAME};
@@ -21,7 +21,7 @@ struct Kept {
     name: Name,
     /// Whether it may get another one: what was made without a name may, what has lost it may not.
     may_be_linked: bool,
-    /// Whether somebody was asked to remove it.
+    /// Whether a request to remove it was made.
     goes: bool,
 }
 
@@ -78,18 +78,18 @@ impl Nameless {
         self.kept.get(&node).map(|kept| vec![name(REMOVED_NAME), kept.name.clone()])
     }
 
-    /// Of the links to a file, those that programs are told of.
-    pub(crate) fn told_links(&self, node: Node, links: u32) -> u32 {
+    /// Of the links to a file, those that programs see.
+    pub(crate) fn visible_links(&self, node: Node, links: u32) -> u32 {
         links.saturating_sub(u32::from(self.kept.contains_key(&node)))
     }
 
-    /// The name of a file that is not open any more, if nobody was asked to remove it.
+    /// The name of a file that is not open any more, if no request to remove it was made.
     pub(crate) fn superfluous(&self, node: Node) -> Option<Name> {
         let kept = self.kept.get(&node).filter(|kept| !kept.goes && !self.open.contains_key(&node))?;
         Some(kept.name.clone())
     }
 
-    /// Somebody was asked to remove the name of a file.
+    /// A request to remove the name of a file was made.
     pub(crate) fn goes(&mut self, node: Node) {
         self.kept.get_mut(&node).into_iter().for_each(|kept| kept.goes = true);
     }

@@ -32,8 +32,8 @@ use std::time::Duration;
 #[derive(Default)]
 struct Checkpoint {
     asked: bool,
-    /// Who is told, and what.
-    told: Vec<(Requester, Reply)>,
+    /// The requesters that wait for it, and their replies.
+    waiting: Vec<(Requester, Reply)>,
 }
 
 /// What the worker is to do.
@@ -81,7 +81,7 @@ pub struct State {
     looking: BTreeMap<u64, Look>,
     /// How many requests were looked at so far.
     looks: u64,
-    /// Why nobody will ever serve again.
+    /// Why no server will be started again.
     pub failed: Option<Error>,
     /// Whether that is because the image is unmounted.
     pub ending: bool,
@@ -198,7 +198,7 @@ impl State {
     /// Sends what waits and may be sent.
     pub fn go_on(&mut self) {
         let mut kept = VecDeque::new();
-        // Whoever waits for paths or names is not overtaken by others that would make him wait longer.
+        // A request that waits for paths or names is not overtaken by others that would make it wait longer.
         let mut waits = false;
         while self.serves
             && !self.alone
@@ -318,7 +318,7 @@ impl State {
         self.answered.push((requester, Reply::Error(error)));
     }
 
-    /// What the worker has to be asked for before `request`, which gets its numbers, or before the reply can be told.
+    /// What the worker has to be asked for before `request`, which gets its numbers, or before the reply can be given.
     fn missing(&mut self, ask: &Ask, request: &mut Request) -> Result<Option<Missing>> {
         if let Some((_, reply)) = &ask.reply {
             return Ok(self.files.perhaps_in(reply).map(Missing::Node));
@@ -344,8 +344,8 @@ impl State {
         self.flying.insert(id, flight);
     }
 
-    /// Sends what nobody waits for.
-    pub fn tell(&mut self, request: impl Into<Request>) {
+    /// Sends a request that has no reply.
+    pub fn send_only(&mut self, request: impl Into<Request>) {
         if self.serves {
             let (id, cred) = (Frame::UNANSWERED, Credentials::ROOT);
             self.outgoing.push(Task { id, cred, request: request.into(), only_looks: false });
@@ -355,7 +355,7 @@ impl State {
     /// Returns references to the worker.
     pub fn give_back(&mut self, returned: impl IntoIterator<Item = Returned>) {
         for Returned { theirs, count } in returned {
-            self.tell(Forget { node: theirs, count });
+            self.send_only(Forget { node: theirs, count });
         }
     }
 
@@ -369,7 +369,7 @@ impl State {
     pub fn opened_again(&mut self, handle: Handle, theirs: Handle) {
         let Some(handle) = self.files.opened_again(handle, theirs) else { return };
         let (node, flags, owner) = (Node::ROOT, OpenFlags::empty(), LockOwner(0));
-        self.tell(Release { node, handle, flags, owner, flock_release: false });
+        self.send_only(Release { node, handle, flags, owner, flock_release: false });
     }
 
     /// Whether there are replies to come.
@@ -484,8 +484,8 @@ impl State {
             self.is_guarded() && ask.request.class() == Class::Change && Log::takes(&ask.request, &reply);
         let entry = is_logged
             .then(|| {
-                let who = (ask.cred.clone(), id - FIRST_CHANGE);
-                self.log.describe(&mut self.files, who, &mut ask.request, &reply)
+                let requester = (ask.cred.clone(), id - FIRST_CHANGE);
+                self.log.describe(&mut self.files, requester, &mut ask.request, &reply)
             })
             .flatten();
         let kept = silly_name(id).map(|name| (name, self.files.loses_name(&ask.request)));
@@ -519,24 +519,24 @@ impl State {
         flags.is_some_and(|flags| flags.contains(OpenFlags::DSYNC))
     }
 
-    /// Asks for a checkpoint, and tells somebody when it is over; at once when nothing has changed.
-    pub fn want_checkpoint(&mut self, told: Option<(Requester, Reply)>) {
+    /// Asks for a checkpoint, and gives the reply when it is over; at once when nothing has changed.
+    pub fn want_checkpoint(&mut self, waiting: Option<(Requester, Reply)>) {
         if self.log.is_empty() && self.checkpoint.is_none() {
-            return self.answered.extend(told);
+            return self.answered.extend(waiting);
         }
-        self.checkpoint.get_or_insert_default().told.extend(told);
+        self.checkpoint.get_or_insert_default().waiting.extend(waiting);
     }
 
     /// Everything logged is in the image.
     pub fn was_checkpoint(&mut self, checkpoints: u64) {
         self.log.clear(checkpoints);
         self.refused = None;
-        self.answered.extend(self.checkpoint.take().into_iter().flat_map(|checkpoint| checkpoint.told));
+        self.answered.extend(self.checkpoint.take().into_iter().flat_map(|checkpoint| checkpoint.waiting));
     }
 
     fn no_checkpoint(&mut self, error: &Error) {
-        let told = self.checkpoint.take().into_iter().flat_map(|checkpoint| checkpoint.told);
-        told.for_each(|(requester, _)| self.refuse(requester, error.clone()));
+        let waiting = self.checkpoint.take().into_iter().flat_map(|checkpoint| checkpoint.waiting);
+        waiting.for_each(|(requester, _)| self.refuse(requester, error.clone()));
     }
 
     /// The worker has died: what was in flight waits for the next one. `guilty`: by itself.
@@ -549,7 +549,7 @@ impl State {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.asked = false;
         }
-        // What was done and not told is done again.
+        // What was done without a reply is done again.
         self.queue.iter_mut().for_each(|ask| ask.reply = None);
         let flying = std::mem::take(&mut self.flying);
         for mut ask in flying.into_values().filter_map(|flight| flight.ask).rev() {
@@ -565,7 +565,7 @@ impl State {
         self.files.next_life();
     }
 
-    /// Nobody will serve any more.
+    /// No server will be started any more.
     pub fn fail(&mut self, why: &Error) {
         self.failed = Some(why.clone());
         let queue = std::mem::take(&mut self.queue);

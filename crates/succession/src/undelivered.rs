@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who asks, and replies that did not reach who asked: the process died that was to tell them. The host's kernel sends such
-//! requests again, to whoever serves then.
+//! Requesters, and replies that did not reach them because the process died that was to deliver them. The host's kernel sends such
+//! requests again, to the process that serves then.
 
 use futures_channel::oneshot::Sender;
 use outrigger_core::wire::{Input, Malformed};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The door whose requests are sent again.
 const DOOR: &str = "fuse";
 
-/// Who has asked something.
+/// The origin of a request.
 #[derive(Debug)]
 pub struct Requester {
     /// The number of the request, the same when it is sent again; zero for what is not.
@@ -22,14 +22,14 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Whoever waits at the other end of `sender`.
+    /// The receiver of `sender`.
     pub fn new(cx: &Cx, sender: Sender<Reply>) -> Self {
         let id = if cx.origin.door == DOOR && cx.slot != Cx::NO_SLOT { cx.id } else { 0 };
         Requester { id, slot: cx.slot, sender: Some(sender) }
     }
 
-    /// Nobody: it has to be done all the same.
-    pub(crate) fn nobody() -> Self {
+    /// None: the request has to be done all the same, without a reply.
+    pub(crate) fn none() -> Self {
         Requester { id: 0, slot: Cx::NO_SLOT, sender: None }
     }
 
@@ -51,10 +51,10 @@ impl Wire for Requester {
     }
 }
 
-/// Tells who waits.
-pub fn tell(answers: Vec<(Sender<Reply>, Reply)>) {
+/// Delivers replies.
+pub fn deliver(answers: Vec<(Sender<Reply>, Reply)>) {
     for (sender, reply) in answers {
-        // Nobody may be waiting any more; then the reply has no taker.
+        // The request may have been given up; then its reply is dropped.
         drop(sender.send(reply));
     }
 }
@@ -66,18 +66,18 @@ pub struct Undelivered {
     /// Whether there were askers of another process.
     expected: bool,
     replies: BTreeMap<u64, Reply>,
-    /// Which request had each slot last: those before were told.
+    /// Which request had each slot last: those before have their replies.
     slots: HashMap<u32, u64>,
 }
 
 impl Undelivered {
-    /// Keeps a reply for who asks again.
+    /// Keeps a reply for the request that is sent again.
     pub fn keep(&mut self, requester: Requester, reply: Reply) {
         if requester.id == 0 {
             return;
         }
-        if let Some(told) = self.slots.insert(requester.slot, requester.id) {
-            self.replies.remove(&told);
+        if let Some(former) = self.slots.insert(requester.slot, requester.id) {
+            self.replies.remove(&former);
         }
         self.replies.insert(requester.id, reply);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server that dies at any moment, and a copy of its state that goes on: everything that was asked is done once, and every
-//! number that was told stays what it was.
+//! number that was in a reply stays what it was.
 
 use futures_channel::oneshot::{self, Receiver};
 use outrigger_core::attr::Attr;
@@ -16,7 +16,7 @@ use outrigger_core::{
 };
 use outrigger_succession::place::{REMOVED, REMOVED_NAME};
 use outrigger_succession::record::Records;
-use outrigger_succession::{Ask, Requester, Role, Served, State, Task, silly_name, tell};
+use outrigger_succession::{Ask, Requester, Role, Served, State, Task, deliver, silly_name};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -36,7 +36,7 @@ struct Tree {
     full: bool,
 }
 
-/// The inode of the directory that nobody is shown.
+/// The inode of the directory that programs do not see.
 const HIDDEN: u64 = u64::MAX;
 
 impl Tree {
@@ -174,15 +174,15 @@ impl Tree {
     }
 }
 
-/// The programs: what they asked, and what they were told.
+/// The programs: their requests, and the replies.
 struct Programs {
     random: fastrand::Rng,
     asked: u64,
     waiting: Vec<(Cx, Request, Receiver<Reply>)>,
-    /// Told, but perhaps only just.
+    /// Shown, but perhaps only just.
     last: Option<(Cx, Request, Reply)>,
-    /// Which inode each number has that was told, and of which kind it is.
-    told: BTreeMap<Node, (u64, FileKind)>,
+    /// Which inode each number in a reply has, and of which kind it is.
+    shown: BTreeMap<Node, (u64, FileKind)>,
     open: BTreeMap<Handle, Node>,
 }
 
@@ -195,31 +195,31 @@ fn reading(handle: Handle, node: Node) -> Request {
 }
 
 impl Programs {
-    /// Any directory that was told.
+    /// Any directory that was in a reply.
     fn directory(&mut self) -> Node {
-        let told = self.told.iter().filter(|(_, (_, kind))| *kind == FileKind::Directory);
-        let nodes: Vec<Node> = std::iter::once(Node::ROOT).chain(told.map(|(node, _)| *node)).collect();
+        let shown = self.shown.iter().filter(|(_, (_, kind))| *kind == FileKind::Directory);
+        let nodes: Vec<Node> = std::iter::once(Node::ROOT).chain(shown.map(|(node, _)| *node)).collect();
         nodes[self.random.usize(0..nodes.len())]
     }
 
-    /// Whether somebody takes a name away. The kernel of programs lets nobody else do that meanwhile in the directory.
+    /// Whether a request takes a name away. The kernel of programs allows no other one meanwhile in the directory.
     fn takes_names(&self) -> bool {
         let takes = |request: &Request| matches!(request, Request::Unlink(_) | Request::Rename(_));
         self.waiting.iter().any(|(_, request, _)| takes(request))
     }
 
-    /// A file that has a name, and nobody is taking one away.
+    /// A file that has a name, while no request takes one away.
     fn file(&mut self, tree: &Tree) -> Option<Node> {
         if self.takes_names() {
             return None;
         }
         let named = |ino: &u64| path(tree, *ino).is_some_and(|path| path[0] != removed_name());
-        let told = self.told.iter().filter(|(_, (ino, kind))| *kind == FileKind::Regular && named(ino));
-        let nodes: Vec<Node> = told.map(|(node, _)| *node).collect();
+        let shown = self.shown.iter().filter(|(_, (ino, kind))| *kind == FileKind::Regular && named(ino));
+        let nodes: Vec<Node> = shown.map(|(node, _)| *node).collect();
         (!nodes.is_empty()).then(|| nodes[self.random.usize(0..nodes.len())])
     }
 
-    /// An open file, which nobody is reading.
+    /// An open file without a read in progress.
     fn handle(&mut self) -> Option<(Handle, Node)> {
         let open = &self.open;
         let is_read = |handle: &Handle| {
@@ -268,7 +268,7 @@ impl Programs {
         (cx, request, sender)
     }
 
-    /// Asks whoever goes on.
+    /// Asks the process that serves.
     fn ask(&mut self, state: &mut State, request: Request) {
         self.asked += 1;
         let (sender, receiver) = oneshot::channel();
@@ -294,7 +294,7 @@ impl Programs {
                 }
                 (Request::Open(op), Reply::Opened(opened)) => drop(self.open.insert(opened.handle, op.node)),
                 (Request::Read(op), reply) => {
-                    let content = self.told[&op.node].0.to_le_bytes().to_vec();
+                    let content = self.shown[&op.node].0.to_le_bytes().to_vec();
                     assert_eq!(reply, &Reply::Data(content.into()), "{op:?}");
                 }
                 _ => {}
@@ -305,7 +305,7 @@ impl Programs {
 
     fn learn(&mut self, entry: &Entry) {
         let now = (entry.attr.ino, entry.attr.kind());
-        let before = self.told.insert(entry.node, now);
+        let before = self.shown.insert(entry.node, now);
         assert!(before.is_none_or(|before| before == now), "{before:?} is {entry:?}");
     }
 }
@@ -342,8 +342,8 @@ impl World {
         let file = File::from(memfd_create("record", MemfdFlags::CLOEXEC).expect("memory"));
         let records = Records::new(file.try_clone().expect("a descriptor"), 0);
         let random = fastrand::Rng::with_seed(seed);
-        let (waiting, told, open) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let programs = Programs { random, asked: 0, waiting, last: None, told, open };
+        let (waiting, shown, open) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let programs = Programs { random, asked: 0, waiting, last: None, shown, open };
         // Few files: what the server holds is returned to it again and again.
         let state = State::new(Role::Own, 8).expect("memory");
         World { state, file: Arc::new(file), records, tree: Tree::new(), programs }
@@ -355,7 +355,7 @@ impl World {
         self.records.begin().expect("memory");
         let record = (Arc::clone(&self.file), 0);
         let mut served = Served::going_on(record, left.into()).expect("a state");
-        // What the process told that has made the mount was heard.
+        // The replies of the process that has made the mount have arrived.
         self.programs.last = None;
         let mut tasks = Vec::new();
         (0..steps).for_each(|_| self.step(&mut served, &mut tasks));
@@ -398,17 +398,17 @@ impl World {
         self.records.consumed().expect("room");
     }
 
-    /// The copy goes on, with another server; what nobody was told is asked again, and so is what somebody may have been told.
+    /// The copy goes on, with another server; requests without a reply are sent again, and so are those whose reply may not have arrived.
     fn go_on(&mut self) {
         let World { state, tree, programs, .. } = self;
         tree.start_again();
         state.take_over();
         state.died(true, &Errno::EIO.into());
-        for (node, (ino, _)) in &programs.told {
+        for (node, (ino, _)) in &programs.shown {
             assert_eq!(state.files.path(*node).ok(), path(tree, *ino), "{node:?}");
         }
         let mut again = std::mem::take(&mut programs.waiting);
-        // The kernel asks again when the process dies between telling and being heard; what only looks may be told anew.
+        // The kernel sends a request again when the process dies before the reply arrives; what only looks may get another one.
         let last = programs
             .last
             .take()
@@ -416,7 +416,7 @@ impl World {
         if let Some((cx, request, reply)) = last {
             let (sender, mut receiver) = oneshot::channel();
             state.take(Ask::new(cx.cred.clone(), request, Requester::new(&cx, sender)));
-            tell(state.answers());
+            deliver(state.answers());
             assert_eq!(receiver.try_recv(), Ok(Some(reply)));
         }
         for (cx, request, receiver) in &mut again {
@@ -461,7 +461,7 @@ impl World {
             }
         }
         // What was asked by the process that has died, and not again, has no taker.
-        tell(self.state.answers());
+        deliver(self.state.answers());
     }
 }
 
@@ -488,7 +488,7 @@ fn everything_that_was_asked_happens_once_whenever_the_server_dies() {
 
 /// The kernel asks again only after the next server has begun: what was left is done by then.
 #[test]
-fn what_was_left_is_told_by_the_next_server() {
+fn what_was_left_is_answered_by_the_next_server() {
     for seed in 0..500 {
         let mut world = World::new(seed);
         world.live(seed as u32 % 150);
@@ -570,7 +570,7 @@ fn only_files_that_are_open_keep_names_and_one_request_more_removes_them() {
 }
 
 #[test]
-fn a_checkpoint_that_fails_is_told_and_tried_again_when_somebody_asks() {
+fn a_checkpoint_that_fails_is_reported_and_tried_again_on_request() {
     let World { mut state, file, mut records, mut tree, .. } = World::new(0);
     let left = state.leave().expect("nothing is being done");
     records.begin().expect("memory");

@@ -9,7 +9,7 @@ use crate::serve::Outlet;
 use futures_channel::oneshot::Sender;
 use outrigger_core::wire::Frame;
 use outrigger_core::{Credentials, Cx, Reply, Request, Result, Synced, lock};
-use outrigger_succession::{RECORDED, Served, Task, tell};
+use outrigger_succession::{RECORDED, Served, Task, deliver};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -108,7 +108,7 @@ impl Kept {
         }
         let due = served.due_after();
         self.go_on(served, leave);
-        tell(looked);
+        deliver(looked);
         due
     }
 
@@ -122,7 +122,7 @@ impl Kept {
             self.idle.notify_all();
         }
         drop(served);
-        tell(answered);
+        deliver(answered);
     }
 
     fn record(&self, served: &mut Served, is_told: bool) {

@@ -14,10 +14,20 @@ use std::time::Duration;
 
 /// Starts `words`, which are a program and its arguments.
 fn start(words: &[&str], location: &str, options: Options) -> Result<Arc<dyn Service>, Error> {
+    start_held(words, location, options, Duration::ZERO)
+}
+
+/// The same, for a user who wants the tree to be held for so long.
+fn start_held(
+    words: &[&str],
+    location: &str,
+    options: Options,
+    hold: Duration,
+) -> Result<Arc<dyn Service>, Error> {
     let threads = Arc::new(Threads::new());
     let command: Vec<OsString> = words.iter().map(OsString::from).collect();
     let runtime: Arc<dyn Runtime> = threads.clone();
-    let site = Site { runtime: &runtime, keep: None, serves_others: false, same_below: 0, cancel: None };
+    let site = Site { hold, ..Site::new(&runtime) };
     let program = threads.handle().block_on(Program::start(command, location.as_bytes(), options, &site))?;
     Ok(Arc::new(Kept { program, _threads: threads }))
 }
@@ -128,6 +138,28 @@ fn a_program_that_always_dies_is_not_started_for_ever() {
     }
     assert_eq!(failed, Some(Errno::EIO));
     assert_eq!(lives(place.path()).len(), 5, "as often as is documented");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_for_a_while_is_held_for_as_long_as_its_user_wants() {
+    for (hold, expected, starts) in [(0, Err(Errno::EIO), 5), (600, Ok(()), 9)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = tempfile::tempdir().expect("a directory");
+        let program = directory_program();
+        // All starts from the second to the eighth fail.
+        let script = format!(
+            "echo $$ >> {0}/lives; n=$(wc -l < {0}/lives); [ $n -gt 1 ] && [ $n -lt 9 ] && exit 1; exec {1}",
+            place.path().display(),
+            program.display()
+        );
+        let location = dir.path().to_str().expect("UTF-8");
+        let hold = Duration::from_secs(hold);
+        let service = start_held(&["sh", "-c", &script], location, Options::default(), hold);
+        let direct = Direct::new(service.expect("the program serves"));
+        kill_last(place.path());
+        assert_eq!(direct.stat(Path::new("")).map(drop), expected, "{hold:?}");
+        assert_eq!(lives(place.path()).len(), starts, "{hold:?}");
+    }
 }
 
 #[test]

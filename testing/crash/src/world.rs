@@ -98,7 +98,7 @@ impl World {
         let mut slot = self.requests as u32 % SLOTS;
         for death in deaths.iter().copied().map(Some).chain([None]) {
             let process = self.process.take().unwrap_or_else(|| self.start());
-            let cx = Cx { slot, appends, ..Cx::new(self.requests, Credentials::ROOT, "test") };
+            let cx = Cx { slot, appends: Some(appends), ..Cx::new(self.requests, Credentials::ROOT, "test") };
             process.mortal.plan(death);
             let reply = process.until_dead(process.top.call(&cx, request.clone()).into_future());
             process.mortal.plan(None);

@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The trees of one command.
 pub struct Trees {
@@ -35,6 +36,8 @@ pub struct Trees {
     origin: RefCell<Option<Origin>>,
     /// Whether they are for a mount.
     mounts: Cell<bool>,
+    /// For how long at least a server that dies is started again.
+    hold: Cell<Duration>,
 }
 
 impl Trees {
@@ -45,6 +48,7 @@ impl Trees {
             cancel,
             images: Images::default(),
             report,
+            hold: Cell::new(options.timeout.unwrap_or_default()),
             options,
             written: RefCell::new(only_looks.then(Vec::new)),
             opened: RefCell::default(),
@@ -64,7 +68,13 @@ impl Trees {
         runtime: &'a Arc<dyn Runtime>,
         keep: Option<&'a Arc<dyn Keep>>,
     ) -> Site<'a> {
-        Site { keep, serves_others: keep.is_some(), cancel: Some(&self.cancel), ..Site::new(runtime) }
+        Site {
+            keep,
+            serves_others: keep.is_some(),
+            cancel: Some(&self.cancel),
+            hold: self.hold.get(),
+            ..Site::new(runtime)
+        }
     }
 
     /// Waits for `work`.
@@ -106,6 +116,11 @@ impl Trees {
 
     fn may_change(&self, is_there: impl Fn(&Base) -> bool) -> bool {
         self.written.borrow().as_ref().is_none_or(|written| written.iter().any(is_there))
+    }
+
+    /// Servers of what is opened from here on are started again for so long at least when they die.
+    pub fn hold_for(&self, hold: Duration) {
+        self.hold.set(hold);
     }
 
     /// What is opened from here on is for a mount.

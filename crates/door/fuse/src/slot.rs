@@ -77,7 +77,7 @@ impl Slot {
         self.cx.id = request;
         self.cx.cred = Credentials::new(header.uid, header.gid);
         self.cx.origin.pid = header.pid;
-        (self.cx.deadline, self.cx.appends) = (deadline, appends);
+        (self.cx.deadline, self.cx.appends) = (deadline, Some(appends));
         let mut about = lock(&self.live.about);
         // Ours and the one in `about`: a third belongs to somebody who still works on an earlier request.
         if self.cx.cancel.is_raised() || self.cx.cancel.holders() > 2 {

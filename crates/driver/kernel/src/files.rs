@@ -21,9 +21,9 @@ fn recognise(content: &Arc<dyn Content>) -> Result<Recognised> {
     Ok(if is_disk(&Disk(&**content))? { Recognised::Yes } else { Recognised::No })
 }
 
-fn open(content: Arc<dyn Content>, given: &dyn Given, _: &Site<'_>) -> Result<Opened> {
+fn open(content: Arc<dyn Content>, given: &dyn Given, site: &Site<'_>) -> Result<Opened> {
     let path = content.path().ok_or_else(|| Errno::EINVAL.because("a disk image in another tree"))?;
-    let mut options = Options::default();
+    let mut options = Options { hold: site.hold, ..Options::default() };
     given.apply(&mut |key, value| options.set(key, value))?;
     options.read_only |= !content.may_write();
     let mut warnings = Vec::new();

@@ -286,7 +286,7 @@ impl Kernel {
         let serves = if options.guard && survives {
             let (settings, image) = (options.clone(), Arc::clone(&image));
             let start = move |log| Worker::start(Some(&image), &part, kind, writable, &settings, log);
-            Serves::Guarded(Guarded::begin(Box::new(start), options.patience, options.files())?)
+            Serves::Guarded(Guarded::begin(Box::new(start), options)?)
         } else {
             let (worker, socket) =
                 Worker::start(Some(&image), &part, kind, writable, options, worker::Log::new()?)?;

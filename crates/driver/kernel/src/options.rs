@@ -89,6 +89,8 @@ pub struct Options {
     /// `device=FILE`, `journal_path=FILE`, `logdev=FILE`, `rtdev=FILE`: further files the file system is on, each with the option
     /// that names it: other devices of btrfs, the journal of ext4, the log and the real-time device of XFS.
     pub devices: Vec<(String, PathBuf)>,
+    /// For how long at least a guarded tree tries to start a worker before it is given up: what a mount says with `timeout=`.
+    pub hold: Duration,
     /// Everything else: options of the file system, as mount(8) takes them.
     pub passed: Vec<String>,
 }
@@ -235,6 +237,7 @@ mod tests {
                 .map(|(key, path)| (key.to_owned(), path.into()))
                 .to_vec(),
             passed,
+            ..Options::default()
         };
         assert_eq!(options, expected);
     }

@@ -4,16 +4,26 @@
 use outrigger_conformance::{Direct, Target, block_on, run};
 use outrigger_core::ops::{Create, FSync, MkDir, OpenFlags, SyncFs};
 use outrigger_core::{
-    Abilities, Answer, Credentials, Cx, Name, Node, Notify, Op, Request, Result, Service, ask,
+    Abilities, Answer, Credentials, Cx, Errno, Name, Node, Notify, Op, Request, Result, Service, ask,
 };
 use outrigger_driver_kernel::{Kernel, Options};
 use outrigger_images::{Image, Tree, WRITTEN, content, kind};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashSet;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 fn open(image: &Image) -> Arc<Kernel> {
-    let options = Options { guard: true, ..Options::default() };
+    open_held(image, Duration::ZERO)
+}
+
+/// The same, for a user who wants the tree to be held for so long.
+fn open_held(image: &Image, hold: Duration) -> Arc<Kernel> {
+    let options = Options { guard: true, hold, ..Options::default() };
     let kernel = Kernel::start(&image.path(), &options);
     Arc::new(kernel.unwrap_or_else(|error| panic!("{}: {error}", image.name())))
 }
@@ -79,38 +89,71 @@ fn survives(name: &str, every: u64) {
     kernel.unmount().expect("it unmounts");
 }
 
+/// The process that this one has started for the image at `path`.
+fn worker_of(path: &Path) -> Option<i32> {
+    let own = std::process::id();
+    let children = std::fs::read_dir(format!("/proc/{own}/task")).expect("threads").flatten();
+    let lists = children.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let pids: Vec<i32> = lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    pids.into_iter()
+        .find(|pid| std::fs::read_link(format!("/proc/{pid}/fd/0")).is_ok_and(|input| input == path))
+}
+
+fn make_directory(kernel: &Kernel, text: &str) -> Result<()> {
+    let made = MkDir { dir: Node::ROOT, name: name(text), mode: 0o755, umask: 0, initial: None };
+    call(kernel, made).map(drop)
+}
+
+/// Without a time to hold the tree, five starts that fail are the last ones.
+#[test]
+fn an_image_that_cannot_be_mounted_for_a_while_is_held_for_as_long_as_its_user_wants() {
+    let Some(kind) = kind("ext4") else { return };
+    for hold in [Duration::ZERO, Duration::from_secs(600)] {
+        let image = Image::new(kind);
+        let kernel = open_held(&image, hold);
+        make_directory(&kernel, "first").expect("a directory");
+        let path = std::fs::canonicalize(image.path()).expect("a path");
+        let bytes = OpenOptions::new().read(true).write(true).open(&path).expect("the image");
+        let mut superblock = [0; 4096];
+        bytes.read_exact_at(&mut superblock, 0).expect("the superblock");
+        bytes.write_all_at(&[0; 4096], 0).expect("no superblock");
+        kill(&kernel);
+        if hold.is_zero() {
+            let error = make_directory(&kernel, "second").expect_err("the image cannot be mounted");
+            assert_eq!(error.errno, Errno::EIO, "{error}");
+            continue;
+        }
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| make_directory(&kernel, "second"));
+            let mut started = HashSet::new();
+            while started.len() < 8 {
+                started.extend(worker_of(&path));
+            }
+            bytes.write_all_at(&superblock, 0).expect("the superblock");
+            second.join().expect("no panic").expect("another directory");
+        });
+        kernel.unmount().expect("it unmounts");
+        image.must_be_clean();
+    }
+}
+
 /// Workers that others kill before they serve say nothing about the image: there is another one as long as it takes.
 #[test]
 fn many_workers_in_a_row_that_are_killed_before_they_serve_are_not_the_end() {
     let Some(kind) = kind("ext4") else { return };
     let image = Image::new(kind);
     let kernel = open(&image);
-    let made = |number: u32| {
-        call(
-            &kernel,
-            MkDir { dir: Node::ROOT, name: name(&number.to_string()), mode: 0o755, umask: 0, initial: None },
-        )
-    };
-    made(0).expect("a directory");
+    make_directory(&kernel, "0").expect("a directory");
     let path = std::fs::canonicalize(image.path()).expect("a path");
-    let own = std::process::id();
-    let workers = || {
-        let children = std::fs::read_dir(format!("/proc/{own}/task")).expect("threads").flatten();
-        let lists =
-            children.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-        let pids: Vec<i32> = lists
-            .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-            .collect();
-        pids.into_iter()
-            .find(|pid| std::fs::read_link(format!("/proc/{pid}/fd/0")).is_ok_and(|input| input == path))
-    };
     let mut killed = Vec::new();
     while killed.len() < 12 {
-        let Some(pid) = workers().filter(|pid| !killed.contains(pid)) else { continue };
+        let Some(pid) = worker_of(&path).filter(|pid| !killed.contains(pid)) else { continue };
         let _ = kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL);
         killed.push(pid);
     }
-    made(1).expect("another directory");
+    make_directory(&kernel, "1").expect("another directory");
     kernel.unmount().expect("it unmounts");
     image.must_be_clean();
 }

@@ -16,11 +16,11 @@ struct Inner {
     waiting: Vec<Waker>,
 }
 
-/// Whoever holds it is in.
+/// Holds the mutex until it is dropped.
 pub(crate) struct Pass<'a>(&'a AsyncMutex);
 
 impl AsyncMutex {
-    /// Waits until nobody else is in.
+    /// Waits until no other holds it.
     pub(crate) async fn enter(&self) -> Pass<'_> {
         poll_fn(|context| {
             let mut inner = lock(&self.0);

@@ -130,7 +130,7 @@ impl Conn {
         self.over.get()
     }
 
-    /// Ends the connection: everybody who waits is told.
+    /// Ends the connection: all requests that wait fail.
     pub(crate) fn close(&self, why: &str) {
         if self.over.set(why.into()).is_ok() {
             // A socket that is no longer connected is as good as one that was shut down.
@@ -166,7 +166,7 @@ impl Conn {
     }
 
     /// Sends a request that has no reply.
-    pub(crate) fn tell(&self, mut message: Message) {
+    pub(crate) fn send_only(&self, mut message: Message) {
         let unique = self.number(&mut lock(&self.state));
         self.send(&mut message, unique, Caller::default());
     }
@@ -219,7 +219,7 @@ impl Conn {
         self.admit();
     }
 
-    /// Lets those who wait in line try again.
+    /// Lets the requests that wait in line try again.
     fn admit(&self) {
         let crowd = std::mem::take(&mut lock(&self.state).crowd);
         crowd.into_iter().for_each(Waker::wake);

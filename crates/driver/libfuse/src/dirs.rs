@@ -194,7 +194,7 @@ impl Turn<'_> {
     fn return_entry(&self, dirent: &fuse::Dirent<'_>, out: &EntryOut) {
         // The directory itself and its parent are listed without being looked up.
         if out.nodeid > decode::ROOT && !matches!(dirent.name, b"." | b"..") {
-            self.life.conn.tell(forget(out.nodeid, 1));
+            self.life.conn.send_only(forget(out.nodeid, 1));
         }
     }
 
@@ -226,7 +226,7 @@ impl Turn<'_> {
                 DirentPlus { cookie, name: listed.name, entry }
             }
             Err(_) => {
-                self.life.conn.tell(forget(out.nodeid, 1));
+                self.life.conn.send_only(forget(out.nodeid, 1));
                 name_only(cookie, &listed)
             }
         }

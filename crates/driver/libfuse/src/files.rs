@@ -79,7 +79,7 @@ impl Turn<'_> {
     pub(crate) async fn write(&mut self, op: &Write) -> Result<Count, Fault> {
         let open = self.open(op.handle)?;
         let data = op.data.clone().into_bytes()?;
-        if !open.appends || op.cached {
+        if op.cached || !self.trial.appends.unwrap_or(open.appends) {
             return self.write_at(&open, op.offset, data, op).await;
         }
         // The end of the file must not move between asking for it and writing there.
@@ -209,7 +209,7 @@ impl Turn<'_> {
                 self.shared.writes.committed(node, handle, usize::MAX);
                 continue;
             };
-            // Nobody holds locks as owner 0.
+            // No lock has the owner 0.
             match self.flush_handle(&open, LockOwner(0)).await {
                 Err(Fault::Lost(lost)) => return Err(lost.into()),
                 Ok(()) => {}
@@ -279,7 +279,7 @@ impl Turn<'_> {
     pub(crate) async fn release_file(&mut self, op: &Release) -> Result<(), Fault> {
         if let Ok(open) = self.open(op.handle) {
             if self.shared.writes.handles(open.node).contains(&open.handle) {
-                // The close was told whatever it was told; this is for the content.
+                // The close has its own answer; this is for the content.
                 if let Err(Fault::Lost(lost)) = self.flush_handle(&open, op.owner).await {
                     return Err(lost.into());
                 }

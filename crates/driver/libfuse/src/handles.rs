@@ -26,7 +26,7 @@ pub(crate) struct Open {
     pub(crate) handle: Handle,
     /// What it was opened with, less what only the first opening does.
     pub(crate) flags: OpenFlags,
-    /// Each write goes to the end of the file: ours to find, so that writes can be repeated.
+    /// It was opened so that each write goes to the end of the file: ours to find, so that writes can be repeated.
     pub(crate) appends: bool,
     /// Who opened it.
     pub(crate) caller: Caller,
@@ -34,11 +34,11 @@ pub(crate) struct Open {
     pub(crate) theirs: Mutex<(Epoch, u64)>,
     /// Where a directory's listing is.
     pub(crate) listing: Mutex<Listing>,
-    /// For those who list it.
+    /// Held while it is listed.
     pub(crate) one_listing: AsyncMutex,
     /// Locks held, to be taken again.
     pub(crate) locks: Mutex<Vec<Held>>,
-    /// Why writes that were acknowledged are lost, until somebody was told.
+    /// Why writes that were acknowledged are lost, until a program has the error.
     pub(crate) failed: Mutex<Option<Error>>,
 }
 

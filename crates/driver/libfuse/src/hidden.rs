@@ -15,7 +15,7 @@ use outrigger_proto_fuse::Opcode;
 /// What hidden names begin with.
 const PREFIX: &[u8] = b".fuse_hidden_outrigger_";
 
-/// An open file under the name that nobody sees.
+/// An open file under its hidden name.
 #[derive(Debug, Clone)]
 pub(crate) struct Hidden {
     pub(crate) node: Node,
@@ -55,7 +55,7 @@ impl Turn<'_> {
             return Ok(false);
         }
         self.shared.nodes.hide(node, false);
-        // What follows is another request, which nobody has seen yet.
+        // What follows is another request, which no program has received.
         self.trial.sent = false;
         Ok(true)
     }
@@ -102,7 +102,7 @@ impl Turn<'_> {
         found.map(|(dir, name)| Hidden { node, dir, name })
     }
 
-    /// Removes the hidden file of this request, which nobody has open any more.
+    /// Removes the hidden file of this request, which is not open any more.
     pub(crate) async fn remove_hidden(&mut self) -> Result<(), Fault> {
         let Some(Hidden { node, dir, name: aside }) = self.trial.hidden.clone() else { return Ok(()) };
         // A file that is closed and forgotten has no names any more.

@@ -86,7 +86,7 @@ pub type OnReport = Box<dyn Fn(Report) + Send + Sync>;
 /// Remembers; see the [module](self).
 #[derive(Default)]
 pub(crate) struct Chronicle {
-    told: Mutex<Told>,
+    deaths: Mutex<Deaths>,
     recent: Recent,
     on_report: OnceLock<OnReport>,
     /// It was reported that the program cannot be started again, and nothing is better since.
@@ -94,9 +94,9 @@ pub(crate) struct Chronicle {
 }
 
 #[derive(Default)]
-struct Told {
+struct Deaths {
     count: u64,
-    deaths: VecDeque<Death>,
+    last: VecDeque<Death>,
     replacement: Option<Replacement>,
 }
 
@@ -108,33 +108,33 @@ impl Chronicle {
         }
     }
 
-    /// A program has died. Whoever tells it first is believed.
+    /// A program has died. The first report of it counts.
     pub(crate) fn died(&self, mut death: Death) {
         let surplus = death.said.ceil_char_boundary(death.said.len().saturating_sub(SAID));
         death.said.drain(..surplus);
-        let mut told = lock(&self.told);
+        let mut deaths = lock(&self.deaths);
         let same = |known: &Death| known.served && known.incarnation == death.incarnation;
-        if death.served && told.deaths.iter().any(same) {
+        if death.served && deaths.last.iter().any(same) {
             return;
         }
-        told.count += u64::from(death.served);
-        told.deaths.push_back(death);
-        if told.deaths.len() > DEATHS {
-            told.deaths.pop_front();
+        deaths.count += u64::from(death.served);
+        deaths.last.push_back(death);
+        if deaths.last.len() > DEATHS {
+            deaths.last.pop_front();
         }
     }
 
     /// One program took the place of another, or should have.
     pub(crate) fn replaced(&self, replacement: Replacement) {
-        lock(&self.told).replacement = Some(replacement);
+        lock(&self.deaths).replacement = Some(replacement);
     }
 
     /// What is remembered, with what serves now.
     pub(crate) fn history(&self, command: String, incarnation: u32) -> History {
-        let told = lock(&self.told);
-        let (last_death, replacement) = (told.deaths.back().cloned(), told.replacement.clone());
+        let deaths = lock(&self.deaths);
+        let (last_death, replacement) = (deaths.last.back().cloned(), deaths.replacement.clone());
         let losses = Losses::default();
-        History { command, incarnation, deaths: told.count, last_death, replacement, losses }
+        History { command, incarnation, deaths: deaths.count, last_death, replacement, losses }
     }
 
     /// Sets what is done with reports. The first call counts.
@@ -147,7 +147,7 @@ impl Chronicle {
         self.looping.store(false, Relaxed);
     }
 
-    /// Tells people, once for each series of starts that fail.
+    /// Makes a report, once for each series of starts that fail.
     pub(crate) fn report(
         &self,
         command: String,
@@ -159,7 +159,7 @@ impl Chronicle {
         if request.is_none() && self.looping.swap(true, Relaxed) {
             return;
         }
-        let deaths = lock(&self.told).deaths.iter().cloned().collect();
+        let deaths = lock(&self.deaths).last.iter().cloned().collect();
         on_report(Report { command, request, error, recent: self.recent.list(path), deaths });
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! By what a file is known again.
 //!
-//! An open file is opened again by its path, which may lead to another file by then: somebody else renamed one over it.
-//! What the program tells of the path is compared with what is known of the file. The inode number decides where it is
+//! An open file is opened again by its path, which may lead to another file by then: another client renamed one over it.
+//! What the program shows at the path is compared with what is known of the file. The inode number decides where it is
 //! one: programs also make numbers up, anew in each life. It counts when the root has a number that no program makes up,
 //! the same as before, and until a file that has not changed at all has another number: some files that we did not change
 //! are looked at first. Where it does not count, the
@@ -17,7 +17,7 @@ const TICK: i64 = 2;
 /// The top bits of the numbers that go-fuse gives to files without one, counted from `1 << 63`.
 const AUTOMATIC: u64 = 1 << 23;
 const AUTOMATIC_SHIFT: u32 = 40;
-/// What libfuse tells of a number that it does not know (`FUSE_UNKNOWN_INO`).
+/// What libfuse shows for a number that it does not know (`FUSE_UNKNOWN_INO`).
 const UNKNOWN: u64 = 0xffff_ffff;
 
 /// An inode number, and that of the root: numbers of different trees cannot be compared.
@@ -27,9 +27,9 @@ struct Number {
     ino: u64,
 }
 
-/// What a program tells of a file.
+/// What a program shows of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct Seen {
     number: Option<Number>,
     size: u64,
     mtime: (i64, u32),
@@ -37,14 +37,14 @@ pub(crate) struct Told {
     links: u32,
 }
 
-impl Told {
+impl Seen {
     /// The attributes of what the program calls `id`, in a tree whose root has the inode number `root`.
     pub(crate) fn new(attr: &Attr, id: u64, root: Option<u64>) -> Self {
         let ino = attr.ino;
         let made_up = matches!(ino, 0 | UNKNOWN) || ino == id || ino >> AUTOMATIC_SHIFT == AUTOMATIC;
         // A root without a number of its own is number one.
         let root = root.filter(|&root| root > 1 && !made_up);
-        Told {
+        Seen {
             number: root.map(|root| Number { root, ino }),
             size: attr.size,
             mtime: (attr.mtime.secs, attr.mtime.nanos),
@@ -53,16 +53,16 @@ impl Told {
         }
     }
 
-    /// Everything but the number, which a file keeps that nobody changes.
+    /// Everything but the number, which an unchanged file keeps.
     fn state(&self) -> (u64, (i64, u32), (i64, u32)) {
         (self.size, self.mtime, self.ctime)
     }
 }
 
-/// How attributes came to be told.
+/// The occasion on which attributes were received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// The program that told the last ones tells these. That others make the file longer is seen as it happens.
+    /// They come from the same program as the last ones. That others make the file longer is seen as it happens.
     SameLife,
     /// Another program has found the path again.
     NextLife,
@@ -73,7 +73,7 @@ pub(crate) enum Occasion {
 /// What is known of a file; see the [module](self).
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
-    last: Told,
+    last: Seen,
     /// The sizes that it may have in the store: what we write may get there at any time until it is flushed.
     least: u64,
     most: u64,
@@ -91,10 +91,10 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// A file that is seen for the first time.
-    pub(crate) fn new(told: Told) -> Self {
-        let (least, most, changed) = (told.size, told.size, Some(told.mtime.0));
+    pub(crate) fn new(seen: Seen) -> Self {
+        let (least, most, changed) = (seen.size, seen.size, Some(seen.mtime.0));
         let (settled, current, linked) = (true, true, false);
-        Identity { last: told, least, most, changed, settled, current, linked, version: 0 }
+        Identity { last: seen, least, most, changed, settled, current, linked, version: 0 }
     }
 
     /// Which of the files that have had the path it is.
@@ -104,41 +104,41 @@ impl Identity {
 
     /// The path has these attributes; our own writes to the file have gone up to `written`. `renumbered` is set when
     /// numbers are seen to mean nothing.
-    pub(crate) fn observe(&mut self, told: Told, written: u64, occasion: Occasion, renumbered: &mut bool) {
-        if self.is_other(&told, occasion, renumbered) {
-            *self = Identity { version: self.version.wrapping_add(1), ..Identity::new(told) };
+    pub(crate) fn observe(&mut self, seen: Seen, written: u64, occasion: Occasion, renumbered: &mut bool) {
+        if self.is_other(&seen, occasion, renumbered) {
+            *self = Identity { version: self.version.wrapping_add(1), ..Identity::new(seen) };
             return;
         }
         if self.settled {
-            // A program may tell a size from before our writes for a while (sshfs keeps attributes).
-            (self.least, self.most) = (told.size, told.size.max(written));
-            self.changed = Some(told.mtime.0);
+            // A program may show a size from before our writes for a while (sshfs keeps attributes).
+            (self.least, self.most) = (seen.size, seen.size.max(written));
+            self.changed = Some(seen.mtime.0);
         } else {
-            (self.least, self.most) = (self.least.min(told.size), self.most.max(told.size));
+            (self.least, self.most) = (self.least.min(seen.size), self.most.max(seen.size));
         }
-        self.last = told;
+        self.last = seen;
         self.current = self.settled;
     }
 
     /// Whether it has the same number, where both are one.
-    fn has_number_of(&self, told: &Told) -> Option<bool> {
-        let (before, now) = (self.last.number?, told.number?);
+    fn has_number_of(&self, seen: &Seen) -> Option<bool> {
+        let (before, now) = (self.last.number?, seen.number?);
         (before.root == now.root).then_some(before.ino == now.ino)
     }
 
-    fn is_unchanged(&self, told: &Told) -> bool {
-        // Programs without times tell zero.
-        told.state() == self.last.state() && told.ctime.0 != 0
+    fn is_unchanged(&self, seen: &Seen) -> bool {
+        // Programs without times show zero.
+        seen.state() == self.last.state() && seen.ctime.0 != 0
     }
 
     /// Whether the number shows, which does not change when content is lost, that others have replaced the file.
-    pub(crate) fn is_replaced(&self, told: &Told) -> bool {
-        self.has_number_of(told) == Some(false) && !self.is_unchanged(told)
+    pub(crate) fn is_replaced(&self, seen: &Seen) -> bool {
+        self.has_number_of(seen) == Some(false) && !self.is_unchanged(seen)
     }
 
-    fn is_other(&self, told: &Told, occasion: Occasion, renumbered: &mut bool) -> bool {
-        let unchanged = self.is_unchanged(told);
-        match self.has_number_of(told).filter(|_| !*renumbered) {
+    fn is_other(&self, seen: &Seen, occasion: Occasion, renumbered: &mut bool) -> bool {
+        let unchanged = self.is_unchanged(seen);
+        match self.has_number_of(seen).filter(|_| !*renumbered) {
             Some(true) => return false,
             Some(false) => {
                 *renumbered = unchanged;
@@ -147,13 +147,13 @@ impl Identity {
             None => {}
         }
         // A change by another name of the file is not seen here.
-        let by_other_names = self.linked || told.links > 1 || self.last.links > 1;
+        let by_other_names = self.linked || seen.links > 1 || self.last.links > 1;
         if unchanged || by_other_names || occasion == Occasion::OwnChange {
             return false;
         }
-        let older = self.changed.is_some_and(|changed| told.mtime.0.saturating_add(TICK) < changed);
-        let longer = occasion == Occasion::NextLife && told.size > self.most;
-        older || longer || told.size < self.least
+        let older = self.changed.is_some_and(|changed| seen.mtime.0.saturating_add(TICK) < changed);
+        let longer = occasion == Occasion::NextLife && seen.size > self.most;
+        older || longer || seen.size < self.least
     }
 
     /// We are about to ask for a change after which the size is between these two, or as it was.
@@ -235,35 +235,35 @@ mod tests {
 
     const ROOT: Option<u64> = Some(700);
 
-    fn told(root: Option<u64>, ino: u64, size: u64, mtime: i64) -> Told {
+    fn seen(root: Option<u64>, ino: u64, size: u64, mtime: i64) -> Seen {
         let time = Time::new(mtime, 0);
         let attr = Attr { ino, size, mtime: time, ctime: time, nlink: 1, ..Attr::default() };
-        Told::new(&attr, 5, root)
+        Seen::new(&attr, 5, root)
     }
 
     /// Whether it is another file by then.
-    fn is_other(file: &Identity, told: Told, occasion: Occasion) -> bool {
+    fn is_other(file: &Identity, seen: Seen, occasion: Occasion) -> bool {
         let mut file = file.clone();
         let before = file.version();
-        file.observe(told, 0, occasion, &mut false);
+        file.observe(seen, 0, occasion, &mut false);
         file.version() != before
     }
 
     #[test]
     fn a_number_decides_where_it_is_one() {
-        let file = Identity::new(told(ROOT, 8, 100, 1000));
+        let file = Identity::new(seen(ROOT, 8, 100, 1000));
         for (now, other) in [
-            (told(ROOT, 8, 100, 1000), false),
-            (told(ROOT, 8, 7, 20), false),
-            (told(ROOT, 9, 100, 1001), true),
-            (told(ROOT, 9, 100, 1000), false),
-            (told(Some(701), 9, 100, 1001), false),
-            (told(Some(701), 8, 50, 1001), true),
+            (seen(ROOT, 8, 100, 1000), false),
+            (seen(ROOT, 8, 7, 20), false),
+            (seen(ROOT, 9, 100, 1001), true),
+            (seen(ROOT, 9, 100, 1000), false),
+            (seen(Some(701), 9, 100, 1001), false),
+            (seen(Some(701), 8, 50, 1001), true),
         ] {
             assert_eq!(is_other(&file, now, Occasion::NextLife), other, "{now:?}");
         }
-        assert!(is_other(&file, told(ROOT, 9, 100, 1001), Occasion::SameLife));
-        assert!(is_other(&file, told(ROOT, 9, 100, 1001), Occasion::OwnChange));
+        assert!(is_other(&file, seen(ROOT, 9, 100, 1001), Occasion::SameLife));
+        assert!(is_other(&file, seen(ROOT, 9, 100, 1001), Occasion::OwnChange));
     }
 
     #[test]
@@ -277,26 +277,26 @@ mod tests {
             (ROOT, UNKNOWN, 9),
             (ROOT, (1 << 63) + 8, (1 << 63) + 9),
         ] {
-            let file = Identity::new(told(root, before, 100, 1000));
-            assert!(!is_other(&file, told(root, now, 100, 1001), Occasion::NextLife), "{root:?} {before}");
+            let file = Identity::new(seen(root, before, 100, 1000));
+            assert!(!is_other(&file, seen(root, now, 100, 1001), Occasion::NextLife), "{root:?} {before}");
         }
     }
 
     #[test]
     fn a_file_that_is_unchanged_shows_that_numbers_are_made_up() {
         let mut renumbered = false;
-        let mut unchanged = Identity::new(told(ROOT, 8, 100, 1000));
-        unchanged.observe(told(ROOT, 18, 100, 1000), 0, Occasion::NextLife, &mut renumbered);
+        let mut unchanged = Identity::new(seen(ROOT, 8, 100, 1000));
+        unchanged.observe(seen(ROOT, 18, 100, 1000), 0, Occasion::NextLife, &mut renumbered);
         assert!(renumbered);
-        let mut written = Identity::new(told(ROOT, 9, 100, 1000));
+        let mut written = Identity::new(seen(ROOT, 9, 100, 1000));
         written.may_resize(u64::MAX, 120);
-        written.observe(told(ROOT, 19, 120, 1001), 0, Occasion::NextLife, &mut renumbered);
+        written.observe(seen(ROOT, 19, 120, 1001), 0, Occasion::NextLife, &mut renumbered);
         assert_eq!((unchanged.version(), written.version()), (0, 0));
     }
 
     #[test]
     fn without_numbers_size_and_time_decide() {
-        let file = Identity::new(told(None, 8, 100, 1000));
+        let file = Identity::new(seen(None, 8, 100, 1000));
         for (size, mtime, next, same) in [
             (100, 1000, false, false),
             (100, 5000, false, false),
@@ -305,7 +305,7 @@ mod tests {
             (99, 5000, true, true),
             (101, 5000, true, false),
         ] {
-            let now = told(None, 9, size, mtime);
+            let now = seen(None, 9, size, mtime);
             assert_eq!(is_other(&file, now, Occasion::NextLife), next, "{size} {mtime}");
             assert_eq!(is_other(&file, now, Occasion::SameLife), same, "{size} {mtime}");
         }
@@ -313,22 +313,22 @@ mod tests {
 
     #[test]
     fn our_own_changes_are_known_until_they_are_flushed_and_seen() {
-        let mut file = Identity::new(told(None, 8, 100, 1000));
+        let mut file = Identity::new(seen(None, 8, 100, 1000));
         file.may_resize(u64::MAX, 150);
-        file.observe(told(None, 8, 150, 1003), 150, Occasion::SameLife, &mut false);
+        file.observe(seen(None, 8, 150, 1003), 150, Occasion::SameLife, &mut false);
         // What was not flushed may be there or not.
-        assert!(!is_other(&file, told(None, 9, 100, 1000), Occasion::NextLife));
-        assert!(!is_other(&file, told(None, 9, 150, 1003), Occasion::NextLife));
-        assert!(is_other(&file, told(None, 9, 151, 1003), Occasion::NextLife));
+        assert!(!is_other(&file, seen(None, 9, 100, 1000), Occasion::NextLife));
+        assert!(!is_other(&file, seen(None, 9, 150, 1003), Occasion::NextLife));
+        assert!(is_other(&file, seen(None, 9, 151, 1003), Occasion::NextLife));
         file.settle();
-        file.observe(told(None, 8, 100, 1000), 150, Occasion::SameLife, &mut false);
-        assert!(!is_other(&file, told(None, 9, 150, 1003), Occasion::NextLife));
-        file.observe(told(None, 8, 150, 1003), 150, Occasion::SameLife, &mut false);
-        assert!(is_other(&file, told(None, 9, 100, 1003), Occasion::NextLife));
+        file.observe(seen(None, 8, 100, 1000), 150, Occasion::SameLife, &mut false);
+        assert!(!is_other(&file, seen(None, 9, 150, 1003), Occasion::NextLife));
+        file.observe(seen(None, 8, 150, 1003), 150, Occasion::SameLife, &mut false);
+        assert!(is_other(&file, seen(None, 9, 100, 1003), Occasion::NextLife));
         file.may_resize(40, 40);
         file.may_age();
-        assert!(!is_other(&file, told(None, 9, 40, 7), Occasion::NextLife));
+        assert!(!is_other(&file, seen(None, 9, 40, 7), Occasion::NextLife));
         file.link();
-        assert!(!is_other(&file, told(None, 9, 1, 7), Occasion::NextLife));
+        assert!(!is_other(&file, seen(None, 9, 1, 7), Occasion::NextLife));
     }
 }

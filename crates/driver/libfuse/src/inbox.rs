@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 /// The kernel's own errors begin here; programs must not answer them (`fuse_dev_do_write`).
 const INTERNAL_ERRORS: i32 = 512;
 /// Replies from this many bytes on are handed out in the memory they were received in. Smaller ones are copied, so that
-/// who keeps them keeps little.
+/// keeping them takes little memory.
 const SHARE_FROM: usize = 16 << 10;
 
 /// What has arrived.
@@ -44,7 +44,7 @@ impl Inbox {
     /// Of recv(2).
     pub(crate) fn receive(&mut self, socket: &OwnedFd) -> Result<usize, Failure> {
         self.buffer.clear();
-        // Takes the memory back when nobody keeps the reply before.
+        // Takes the memory back when the reply before is not in use any more.
         self.buffer.reserve(self.limit);
         let room = &mut self.buffer.spare_capacity_mut()[..self.limit];
         let ((received, _), length) = recv(socket, room, RecvFlags::TRUNC)?;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_and_notices_are_told_apart() {
+    fn replies_and_notices_are_distinguished() {
         let reply = Replied { errno: 0, body: Bytes::from_static(b"x") };
         assert_eq!(add(&message(17, 4, b"x")), Ok(Arrived::Reply { unique: 4, reply }));
         let notice = Arrived::Notice { code: 0, body: Bytes::from_static(b"x") };

@@ -10,7 +10,7 @@
 //! | `conn`, `inbox`, `message` | the connection: many requests in flight, replies matched to them |
 //! | `life` | INIT, and one running program after the other |
 //! | `shared`, `turn`, `deadlines` | a request from its arrival to its reply, over as many programs as it takes |
-//! | `replace`, `history` | another program in its place; what people are told of all of them |
+//! | `replace`, `history` | another program in its place; what `status` shows of all of them |
 //! | `ops`, `names`, `files`, `dirs`, `locks` | operations of the core as messages, and what a restart means for each |
 //! | `nodes`, `handles`, `listing` | our numbers of files, open files and places in listings |
 //! | `hidden`, `writes` | open files that are removed, writes that may be lost |
@@ -22,7 +22,7 @@
 //! are next used, listings go on by name, locks are taken again, and writes that were acknowledged since the last FLUSH
 //! or FSYNC are repeated. A request without a reply is repeated too: what the program may have done of it is judged by
 //! the tree. A request that was in flight at three deaths, without anything being answered after it was sent, fails with
-//! `EIO`, unless somebody else killed the program (SIGKILL). A start that fails is tried again, with pauses of up to a second,
+//! `EIO`, unless another process killed the program (SIGKILL). A start that fails is tried again, with pauses of up to a second,
 //! and requests wait for it as long as [`Options::timeout`] and [`Options::retry`] allow.
 //!
 //! # Limits
@@ -159,7 +159,7 @@ impl LibFuse {
         Ok(LibFuse { shared, abilities, mounted })
     }
 
-    /// What the program told mount(2).
+    /// What the program passed to mount(2).
     pub fn mounted(&self) -> &Mounted {
         &self.mounted
     }
@@ -186,7 +186,7 @@ impl LibFuse {
         self.shared.replace(recipe(launch, &self.shared.options)?)
     }
 
-    /// Closes the tree: the program is told, and ends. Blocks until it has, or else for [`Options::timeout`].
+    /// Closes the tree: the program gets DESTROY, and ends. Blocks until it has, or else for [`Options::timeout`].
     ///
     /// # Errors
     /// `ETIMEDOUT` when it had to be killed.
@@ -206,7 +206,7 @@ impl LibFuse {
         History { losses: self.shared.nodes.stored.losses(), ..history }
     }
 
-    /// Sets who is told of requests that programs die of, and of programs that cannot be started again. The first call
+    /// Sets the receiver of reports about requests that programs die of, and of programs that cannot be started again. The first call
     /// counts.
     pub fn on_report(&self, on_report: OnReport) {
         self.shared.chronicle.on_report(on_report);
@@ -225,7 +225,7 @@ fn recipe(launch: Launch, options: &Options) -> Result<Recipe> {
     let starter: Starter = Box::new(move |deadline| {
         let mut launch = lock(&launch);
         let program = launch.start(deadline)?;
-        // Later, the tree itself may be mounted where the program wants to mount, and nobody is there to talk to.
+        // Later, the tree itself may be mounted where the program wants to mount, and no server would answer.
         launch.terminal = false;
         if let (Mountpoint::Named, Some(argument)) = (launch.mountpoint, program.mounted.argument) {
             launch.mountpoint = Mountpoint::Replaced(argument);

@@ -75,7 +75,7 @@ impl Life {
                 conn.close("it could not be agreed on a protocol");
                 processes.kill();
                 let said = processes.said();
-                return Err(error.errno.because(told(&error.why(), &said)));
+                return Err(error.errno.because(with_output(&error.why(), &said)));
             }
         };
         let pages = if agreed.flags.contains(InitFlags::MAX_PAGES) {
@@ -98,7 +98,7 @@ impl Life {
         Some(*self.end.get_or_init(|| exit.end))
     }
 
-    /// Whether it was somebody else who ended it, and no request: its connection hung up, and the signal was the one that
+    /// Whether another process ended it, and no request: its connection hung up, and the signal was the one that
     /// no program ends itself by. What the kernel kills for want of memory is counted here, too.
     pub(crate) fn was_killed(&self) -> bool {
         self.conn.hung_up() && self.end.get() == Some(&End::Signal(libc::SIGKILL))
@@ -131,7 +131,7 @@ impl Life {
         Err(Errno::ETIMEDOUT.because(why))
     }
 
-    /// What the door is told of it.
+    /// What the door knows of it.
     pub(crate) fn terms(&self) -> Terms {
         Terms {
             flags: self.agreed.flags,
@@ -152,14 +152,14 @@ impl Life {
     /// Returns references, as pairs of the program's numbers and counts.
     pub(crate) fn forget(&self, forgotten: &[(u64, u64)]) {
         if forgotten.len() < 2 || self.agreed.minor < BATCH_FORGET_MINOR {
-            return forgotten.iter().for_each(|&(node, count)| self.conn.tell(forget(node, count)));
+            return forgotten.iter().for_each(|&(node, count)| self.conn.send_only(forget(node, count)));
         }
         let count = u32::try_from(forgotten.len()).unwrap_or(u32::MAX);
         let batch = Message::new(Opcode::BatchForget, 0).with(&BatchForgetIn { count }.encode());
         let add = |message: Message, &(nodeid, nlookup): &(u64, u64)| {
             message.with(&ForgetOne { nodeid, nlookup }.encode())
         };
-        self.conn.tell(forgotten.iter().fold(batch, add));
+        self.conn.send_only(forgotten.iter().fold(batch, add));
     }
 
     /// Whether it agreed to do this.
@@ -168,7 +168,7 @@ impl Life {
     }
 }
 
-/// What the door was told of the first program, and all that follow must keep.
+/// What the door knows of the first program, and all that follow must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) flags: InitFlags,
@@ -224,7 +224,7 @@ impl Drop for Life {
 }
 
 /// `error` and the last that the program said.
-pub(crate) fn told(error: &str, said: &str) -> String {
+pub(crate) fn with_output(error: &str, said: &str) -> String {
     let last: Vec<&str> = said.trim().lines().rev().take(3).collect();
     match last.is_empty() {
         true => error.to_owned(),
@@ -335,11 +335,11 @@ enum State {
     Ended,
 }
 
-/// What whoever needs a program has to do.
+/// What a request that needs a program has to do.
 pub(crate) enum Need {
     /// Use it.
     Use(Arc<Life>),
-    /// Wait: somebody is starting the next one.
+    /// Wait: the next one is being started.
     Wait,
     /// Start the next one, after this one if there is one; the duty is yours alone.
     Start(Option<Arc<Life>>),
@@ -392,7 +392,7 @@ impl Lives {
         }
     }
 
-    /// Tells those who wait what became of the start.
+    /// Wakes the requests that wait, with the outcome of the start.
     pub(crate) fn started(&self, outcome: Result<Arc<Life>>) {
         let next = match outcome {
             Ok(life) => State::Running(life),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names in directories, and how a change of them is judged that the program may have made before it died.
 //!
-//! Nothing told us what it did: only the tree does. Something that has the new name was made by us unless we knew of it
+//! No reply says what it did: only the tree shows that. Something that has the new name was made by us unless we knew of it
 //! before, or it is older than the request; a name that is gone was removed by us if we knew it.
 
 use crate::decode;
@@ -69,7 +69,7 @@ impl Turn<'_> {
         match taken {
             Ok((node, attr)) => Ok(self.shown(node, attr, out)),
             Err(error) => {
-                self.life.conn.tell(forget(out.nodeid, 1));
+                self.life.conn.send_only(forget(out.nodeid, 1));
                 Err(error.into())
             }
         }
@@ -121,7 +121,7 @@ impl Turn<'_> {
         nodes.stored.seen(&path, entry.map(|out| out.attr.size), self.life.epoch);
         nodes.stored.check(&path).map_err(|error| {
             if let Some(out) = entry {
-                self.life.conn.tell(forget(out.nodeid, 1));
+                self.life.conn.send_only(forget(out.nodeid, 1));
             }
             error.into()
         })
@@ -153,7 +153,7 @@ impl Turn<'_> {
         match self.lookup(theirs, name).await {
             Ok((out, found)) if found == kind && self.is_ours(&out) => self.take(dir, name, &out),
             Ok((out, _)) => {
-                self.life.conn.tell(forget(out.nodeid, 1));
+                self.life.conn.send_only(forget(out.nodeid, 1));
                 Err(failed)
             }
             Err(Fault::Failed(_)) => Err(failed),
@@ -210,7 +210,7 @@ impl Turn<'_> {
         let args = fuse::MkdirIn { mode: self.mode(op.mode, op.umask), umask: op.umask };
         let make = Message::new(Opcode::Mkdir, newdir).with(&args.encode()).name(&aside);
         if let Ok(body) = unless_lost(self.ask(make).await)? {
-            self.life.conn.tell(forget(decode::made(&body)?.0.nodeid, 1));
+            self.life.conn.send_only(forget(decode::made(&body)?.0.nodeid, 1));
         }
         let args = fuse::RenameIn { newdir };
         let replace = Message::new(Opcode::Rename, newdir).with(&args.encode()).name(&aside).name(&op.name);
@@ -241,7 +241,7 @@ impl Turn<'_> {
             self.shared.nodes.identity(node, Identity::link);
         }
         if aside.is_some() {
-            // It has a name now: the one that nobody sees is not needed any more.
+            // It has a name now: the hidden one is not needed any more.
             self.trial.hidden = aside;
             self.trial.sent = true;
             self.shared.nodes.unhide(op.node);
@@ -280,7 +280,7 @@ impl Turn<'_> {
         self.remove(Opcode::Unlink, op.dir, &op.name).await
     }
 
-    /// A file that is hidden may have been closed meanwhile, by somebody who saw no hidden name yet.
+    /// A file that is hidden may have been closed meanwhile, by a request that saw no hidden name yet.
     async fn remove_if_closed(&mut self, node: Node) -> Result<(), Fault> {
         self.trial.is_done = true;
         match self.shared.nodes.use_of(node).0 {
@@ -483,7 +483,7 @@ impl Turn<'_> {
         };
         let exclusive = op.flags.contains(OpenFlags::EXCL);
         if kind != FileKind::Regular || (exclusive && !self.is_ours(&out)) {
-            self.life.conn.tell(forget(out.nodeid, 1));
+            self.life.conn.send_only(forget(out.nodeid, 1));
             return Err(Errno::EEXIST.into());
         }
         let entry = self.take(op.dir, &op.name, &out)?;
@@ -511,7 +511,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A file without a name could not be found again: it gets one that nobody sees.
+    /// A file without a name could not be found again: it gets a hidden one.
     pub(crate) async fn tmpfile(&mut self, op: &TmpFile) -> Result<Created, Fault> {
         let name = self.trial.aside()?;
         let flags = op.flags - OpenFlags::from_bits_retain(libc::O_TMPFILE as u32);

@@ -7,7 +7,7 @@
 
 use crate::decode;
 use crate::hidden::is_hidden_name;
-use crate::identity::{Identity, Occasion, Told};
+use crate::identity::{Identity, Occasion, Seen};
 use crate::message::Fault;
 use crate::stored::{Names, Stored};
 use outrigger_core::attr::SET_ID;
@@ -43,7 +43,7 @@ const WITNESSES: usize = 4;
 #[derive(Default)]
 struct Known {
     epoch: Epoch,
-    /// The inode number of the root, as the running program tells it.
+    /// The inode number of the root, as the running program shows it.
     root: Option<u64>,
     /// Files that did not change have had other inode numbers.
     renumbered: bool,
@@ -67,7 +67,7 @@ struct Theirs {
     unnumbered: bool,
     /// Open handles.
     opened: u32,
-    /// It was removed while it was open, and lives on under a name nobody sees.
+    /// It was removed while it was open, and lives on under a hidden name.
     hidden: bool,
     /// It was made without a name and may get one (`O_TMPFILE`).
     nameless: bool,
@@ -111,7 +111,7 @@ impl Nodes {
         lock(&self.known).renumbered = false;
     }
 
-    /// The program tells this inode number of the root.
+    /// The root has this inode number in the running program.
     pub(crate) fn root_is(&self, ino: u64, epoch: Epoch) {
         let mut known = lock(&self.known);
         if known.epoch == epoch {
@@ -126,7 +126,7 @@ impl Nodes {
         }
     }
 
-    /// The program tells these attributes of `node`.
+    /// The program shows `node` with these attributes.
     pub(crate) fn observe(&self, node: Node, attr: &Attr, occasion: Occasion, epoch: Epoch) {
         let mut known = lock(&self.known);
         // The answer of a program that has died may come late.
@@ -135,7 +135,7 @@ impl Nodes {
         }
     }
 
-    /// Some files whose inode numbers tell whether the running program counts as the one before did, if that matters.
+    /// Some files whose inode numbers show whether the running program counts as the one before did, if that matters.
     pub(crate) fn witnesses(&self) -> Vec<Node> {
         let mut guard = lock(&self.known);
         let Known { epoch, root: Some(_), renumbered: false, theirs, .. } = &mut *guard else {
@@ -161,9 +161,9 @@ impl Nodes {
         let node = path.iter().try_fold(Node::ROOT, |dir, name| self.table.get(dir, name));
         let (Some(node), Ok((attr, _))) = (node, decode::attr(&entry.attr)) else { return };
         let known = lock(&self.known);
-        let told = Told::new(&attr, entry.nodeid, known.root);
+        let seen = Seen::new(&attr, entry.nodeid, known.root);
         let is_replaced =
-            |theirs: &Theirs| theirs.kind == FileKind::Regular && theirs.identity.is_replaced(&told);
+            |theirs: &Theirs| theirs.kind == FileKind::Regular && theirs.identity.is_replaced(&seen);
         if !known.renumbered && known.theirs.get(&node).is_some_and(is_replaced) {
             drop(known);
             self.stored.removed(path);
@@ -372,7 +372,7 @@ impl Nodes {
         lock(&self.moves).iter().find(|(from, _)| from == place).map(|(_, to)| to.clone())
     }
 
-    /// The path of `name` in `dir`, unless it is one that nobody sees.
+    /// The path of `name` in `dir`, unless it is a hidden one.
     pub(crate) fn path_of(&self, dir: Node, name: &Name) -> Option<Names> {
         let mut path = self.table.path(dir).ok().filter(|_| !is_hidden_name(name))?;
         path.push(name.clone());
@@ -455,7 +455,7 @@ impl Nodes {
         known.theirs.get(&node).map_or((false, false), of)
     }
 
-    /// `node` lives on under a name nobody sees; `nameless` when it never had another.
+    /// `node` lives on under a hidden name; `nameless` when it never had another.
     pub(crate) fn hide(&self, node: Node, nameless: bool) {
         if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
             theirs.hidden = true;
@@ -483,7 +483,7 @@ impl Nodes {
         names.filter(|(at, _)| *at == dir).map(|(_, name)| name).collect()
     }
 
-    /// The door returns `count` references: what to return to the program for files nobody refers to any more.
+    /// The door returns `count` references: what to return to the program for files without references.
     pub(crate) fn forget(&self, node: Node, count: u64) -> Vec<Forgotten> {
         let last = self.table.references(node).is_some_and(|references| u64::from(references) <= count);
         let above = if last { self.above(node) } else { Vec::new() };
@@ -540,10 +540,10 @@ impl Known {
     fn observe(&mut self, node: Node, attr: &Attr, occasion: Occasion) {
         let (root, renumbered) = (self.root, &mut self.renumbered);
         let Some(theirs) = self.theirs.get_mut(&node) else { return };
-        // Nobody else replaces a file whose name nobody sees.
+        // No other process replaces a file under a hidden name.
         if theirs.kind == FileKind::Regular && !theirs.hidden {
-            let told = Told::new(attr, theirs.id, root);
-            theirs.identity.observe(told, theirs.written, occasion, renumbered);
+            let seen = Seen::new(attr, theirs.id, root);
+            theirs.identity.observe(seen, theirs.written, occasion, renumbered);
         }
     }
 
@@ -562,7 +562,7 @@ impl Known {
             set_id: false,
             size: entry.attr.size,
             written: 0,
-            identity: Identity::new(Told::new(attr, entry.nodeid, root)),
+            identity: Identity::new(Seen::new(attr, entry.nodeid, root)),
         });
         if theirs.epoch != epoch || theirs.id != entry.nodeid {
             theirs.epoch = epoch;

@@ -311,7 +311,7 @@ impl Turn<'_> {
         let (node, fh) = self.their_handle(&open).await?;
         let flags = if op.key.is_some() { fuse::POLL_SCHEDULE_NOTIFY } else { 0 };
         let args = fuse::PollIn { fh, kh: op.key.unwrap_or(0), flags, events: op.events };
-        // A program without poll: kernels that are told so do not ask again.
+        // A program without poll: kernels that know that do not ask again.
         let body = self.ask(Message::new(Opcode::Poll, node).with(&args.encode())).await?;
         Ok(Events(fuse::PollOut::decode(&body)?.0.revents))
     }

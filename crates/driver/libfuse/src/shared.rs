@@ -74,7 +74,7 @@ impl Shared {
         let early: Arc<OnceLock<Weak<Shared>>> = Arc::default();
         let first = Life::begin(1, &recipe.starter, &options, &runtime, on_notice(&early))?;
         nodes.next_epoch(1);
-        let mut supervisor = Supervisor::new(Policy { hold: options.retry, ..POLICY });
+        let mut supervisor = Supervisor::new(POLICY.held(options.retry));
         supervisor.started(runtime.monotonic());
         let shared = Arc::new_cyclic(|this| Shared {
             nodes,
@@ -94,7 +94,7 @@ impl Shared {
             supervisor: Mutex::new(supervisor),
             this: Weak::clone(this),
         });
-        // Nobody else sets it.
+        // It is set here only.
         let _ = early.set(Arc::downgrade(&shared));
         Ok(shared)
     }
@@ -115,7 +115,7 @@ impl Shared {
     }
 
     async fn see_through(self: &Arc<Self>, cx: Cx, request: &Request) -> Reply {
-        let mut trial = Trial::default();
+        let mut trial = Trial { appends: cx.appends, ..Trial::default() };
         let caller = Caller { uid: cx.cred.uid, gid: cx.cred.gid, pid: cx.origin.pid };
         loop {
             let alone = if trial.suspect.is_suspicious() { Some(self.alone.enter().await) } else { None };
@@ -183,7 +183,7 @@ impl Shared {
         let why = dead.conn.over().cloned().unwrap_or_default();
         let end = dead.end();
         let said = dead.said();
-        let error = Errno::EIO.because(life::told(&why, &said));
+        let error = Errno::EIO.because(life::with_output(&why, &said));
         let (incarnation, at) = (dead.epoch, SystemTime::now());
         self.chronicle.died(Death { incarnation, served: true, at, reason: why.to_string(), end, said });
         error
@@ -279,7 +279,7 @@ impl Shared {
         match life::block_on(self.recover(&life)) {
             Ok(()) => Ok(life),
             Err(Fault::Failed(error)) => Err(error),
-            Err(Fault::Lost(lost)) => Err(Errno::EIO.because(life::told(&lost.why, &life.said()))),
+            Err(Fault::Lost(lost)) => Err(Errno::EIO.because(life::with_output(&lost.why, &life.said()))),
         }
     }
 
@@ -375,12 +375,12 @@ fn on_notice(shared: &Arc<OnceLock<Weak<Shared>>>) -> OnNotice {
     })
 }
 
-/// A request until its deadline, or until whoever asked is gone. What was begun goes on after that, for nobody: a change
+/// A request until its deadline, or until it is cancelled. What was begun goes on after that, without a reply: a change
 /// is finished, and what a query obtained is returned.
 pub(crate) struct Running {
     work: Option<BoxFuture<'static, Reply>>,
     alarm: Option<Alarm>,
-    /// Not of a wait for a lock: a program that obeys answers it, and one that gave the lock later would give it to nobody.
+    /// Not of a wait for a lock: a program that obeys answers it, and one that gave the lock later would leave it without an owner.
     cancel: Option<Cancel>,
     class: Class,
     asked: Asked,
@@ -426,7 +426,7 @@ impl Future for Running {
         }
         let raised = |cancel: &Cancel| Pin::new(&mut cancel.raised()).poll(context).is_ready();
         let (errno, why) = if self.cancel.as_ref().is_some_and(raised) {
-            (Errno::EINTR, "whoever asked the program no longer waits")
+            (Errno::EINTR, "the request was cancelled")
         } else if self.alarm.as_mut().is_some_and(|alarm| alarm.poll(context).is_ready()) {
             (Errno::ETIMEDOUT, "the program has not answered in time")
         } else {

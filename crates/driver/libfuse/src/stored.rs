@@ -51,7 +51,7 @@ struct Inner {
 struct Lost {
     /// The program that did not have it any more.
     epoch: Epoch,
-    /// When a program was told first.
+    /// When it was first reported to a program.
     told: Option<Instant>,
 }
 
@@ -135,7 +135,7 @@ impl Stored {
             }
             return;
         }
-        // The program lives: where its answer differs, somebody else has changed the file.
+        // The program lives: where its answer differs, another client has changed the file.
         if let Some(size) = size {
             inner.expected.insert(path.clone(), Expected { size: size.min(expected.size), ..expected });
         }
@@ -225,7 +225,7 @@ impl Inner {
             self.losses.paths.push(shown);
         }
         if self.lost.len() >= MOST {
-            // Nobody may ever ask for what was lost at earlier deaths; the log and `losses` have it.
+            // No request may ever ask for what was lost at earlier deaths; the log and `losses` have it.
             self.lost.retain(|_, lost| lost.epoch >= epoch && !lost.is_known());
         }
         if self.lost.len() < MOST {

@@ -31,6 +31,8 @@ pub(crate) struct Trial {
     pub(crate) suspect: Suspect,
     /// Whether the names were known to lead to something before the first attempt.
     pub(crate) known: Option<bool>,
+    /// Whether a write goes to the end, where the door knows that: see [`Cx::appends`](outrigger_core::Cx::appends).
+    pub(crate) appends: Option<bool>,
     /// Where an append goes.
     pub(crate) append_at: Option<u64>,
     /// The size before a change that shifts or adds content.
@@ -43,14 +45,14 @@ pub(crate) struct Trial {
     pub(crate) exchange: Option<Likeness>,
     /// An open file that lives on under another name.
     pub(crate) hidden: Option<Hidden>,
-    /// A name that nobody sees, for what shall have none or not yet.
-    aside: Option<Name>,
+    /// A hidden name, for what is to have none or not yet.
+    pub(crate) aside: Option<Name>,
     /// It is done but for the removal of a hidden file that was closed meanwhile.
     pub(crate) is_done: bool,
 }
 
 impl Trial {
-    /// The program died, or `was_killed` by somebody else. An error when the request is the reason.
+    /// The program died, or `was_killed` by another process. An error when the request is the reason.
     pub(crate) fn lost(&mut self, lost: &Lost, was_killed: bool) -> Result<(), Error> {
         self.suspect.lost(lost.sent && !lost.innocent && !was_killed);
         if !self.suspect.is_poisonous() {
@@ -70,7 +72,7 @@ impl Trial {
         Errno::EIO.because("the program died during this request, and fails when it is repeated")
     }
 
-    /// The name that nobody sees, the same in all attempts.
+    /// The hidden name, the same in all attempts.
     pub(crate) fn aside(&mut self) -> Result<Name, Fault> {
         match &self.aside {
             Some(name) => Ok(name.clone()),
@@ -141,7 +143,7 @@ impl Turn<'_> {
         let get = Message::new(Opcode::Getattr, decode::ROOT).with(&fuse::GetattrIn::default().encode());
         match self.ask_as(Caller::default(), get).await.and_then(|body| decode::attr_out(&body)) {
             Ok((attr, _, _)) => self.shared.nodes.root_is(attr.ino, self.life.epoch),
-            // Whoever waits for this request has had enough: the next one asks again.
+            // The request was given up: the next one asks again.
             Err(fault) if fault.errno() == Some(Errno::EINTR) => return Ok(()),
             // A root without attributes has no number either.
             Err(Fault::Failed(_)) => {}
@@ -206,7 +208,7 @@ impl Turn<'_> {
             nodes.expect_nothing_of_others(&path, &entry);
         }
         if let Err(error) = nodes.found_again(node, &entry, kind) {
-            self.life.conn.tell(forget(entry.nodeid, 1));
+            self.life.conn.send_only(forget(entry.nodeid, 1));
             return Err(error.into());
         }
         for (dir, name) in others {
@@ -215,7 +217,7 @@ impl Turn<'_> {
             if let Ok((other, kind)) = self.lookup(dir, name).await {
                 let same = other.nodeid == entry.nodeid && nodes.found_again(node, &other, kind).is_ok();
                 if !same {
-                    self.life.conn.tell(forget(other.nodeid, 1));
+                    self.life.conn.send_only(forget(other.nodeid, 1));
                 }
             }
         }
@@ -242,7 +244,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// The size of what is at `path`, if there is something; nothing when the program cannot tell.
+    /// The size of what is at `path`, if there is something; nothing when the program does not know.
     async fn size_at(&self, path: &Names) -> Result<Option<Option<u64>>, Fault> {
         let (mut at, mut size) = (decode::ROOT, None);
         let mut passed = Vec::new();
@@ -262,7 +264,7 @@ impl Turn<'_> {
                 Err(lost) => return Err(lost),
             }
         }
-        passed.iter().for_each(|&(node, count)| self.life.conn.tell(forget(node, count)));
+        passed.iter().for_each(|&(node, count)| self.life.conn.send_only(forget(node, count)));
         Ok(size)
     }
 
@@ -276,7 +278,7 @@ impl Turn<'_> {
         match checked(&entry) {
             Ok((_, kind)) => Ok((entry, kind, rest)),
             Err(fault) => {
-                self.life.conn.tell(forget(entry.nodeid, 1));
+                self.life.conn.send_only(forget(entry.nodeid, 1));
                 Err(fault)
             }
         }
@@ -287,7 +289,7 @@ impl Turn<'_> {
         let dir = self.theirs(dir).await?;
         match self.lookup(dir, name).await {
             Ok((entry, kind)) => {
-                self.life.conn.tell(forget(entry.nodeid, 1));
+                self.life.conn.send_only(forget(entry.nodeid, 1));
                 Ok(Some((entry, kind)))
             }
             Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(None),
@@ -308,7 +310,7 @@ impl Turn<'_> {
         Ok(known)
     }
 
-    /// The open file behind `handle`.
+    /// The open file of `handle`.
     pub(crate) fn open(&self, handle: Handle) -> Result<Arc<Open>, Fault> {
         Ok(self.shared.handles.get(handle)?)
     }
@@ -330,7 +332,7 @@ impl Turn<'_> {
         {
             let mut theirs = lock(&open.theirs);
             if theirs.0 == self.life.epoch {
-                // Somebody else was faster.
+                // Another request was faster.
                 let known = theirs.1;
                 drop(theirs);
                 self.release(node, handle, open, directory);
@@ -354,10 +356,10 @@ impl Turn<'_> {
     /// The same for what was just opened: the path may have been found again long before.
     async fn check_opened(&self, open: &Open, node: u64, fh: u64) -> Result<(), Fault> {
         let args = fuse::GetattrIn { getattr_flags: fuse::GETATTR_FH, fh };
-        let told = self.ask(Message::new(Opcode::Getattr, node).with(&args.encode())).await;
-        match told.and_then(|body| decode::attr_out(&body)) {
+        let answer = self.ask(Message::new(Opcode::Getattr, node).with(&args.encode())).await;
+        match answer.and_then(|body| decode::attr_out(&body)) {
             Ok((attr, _, _)) => self.observe(open.node, &attr, Some(open), Occasion::NextLife),
-            // What the path told before has to do.
+            // What was known by the path has to do.
             Err(Fault::Failed(_)) => {}
             Err(lost) => return Err(lost),
         }
@@ -398,7 +400,7 @@ impl Turn<'_> {
     fn release(&self, node: u64, handle: u64, open: &Open, directory: bool) {
         let opcode = if directory { Opcode::Releasedir } else { Opcode::Release };
         let args = fuse::ReleaseIn { fh: handle, flags: open.flags.bits(), ..fuse::ReleaseIn::default() };
-        self.life.conn.tell(Message::new(opcode, node).with(&args.encode()));
+        self.life.conn.send_only(Message::new(opcode, node).with(&args.encode()));
     }
 
     /// Takes the locks of an open file again. One that others have got meanwhile is lost, and its file with it.

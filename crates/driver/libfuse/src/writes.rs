@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_told() {
+    fn too_much_is_reported() {
         let writes = Writes::new(6);
         assert_eq!(writes.keep(Node(5), kept(1, 0, b"abcd")), None);
         assert_eq!(writes.keep(Node(6), kept(2, 0, b"hi")), None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The conformance suite on a directory behind bindfs, asked directly.
+//! The conformance suite on a directory under bindfs, asked directly.
 
 use outrigger_conformance::mount::Exceptions;
 use outrigger_conformance::{Direct, Target, run};
@@ -8,7 +8,7 @@ use outrigger_driver_libfuse::{LibFuse, Options};
 use outrigger_runtime::Threads;
 use std::sync::Arc;
 
-/// What bindfs 1.14 on libfuse 2 cannot do, whoever plays the kernel.
+/// What bindfs 1.14 on libfuse 2 cannot do, whatever plays the kernel.
 const EXCEPTIONS: Exceptions = &[
     ("directories/sticky_bit_is_kept", "bindfs makes directories without it"),
     ("rename/noreplace_moves_to_a_free_name", "libfuse 2 knows no flags of renames"),

@@ -82,7 +82,7 @@ macro_rules! programs {
             for name in [$($name),*] {
                 let case = PROGRAMS.iter().find(|case| case.name == name).unwrap();
                 if case.without_privileges {
-                    again_as_nobody(name);
+                    again_as_user_nobody(name);
                 }
             }
         }
@@ -105,7 +105,7 @@ programs! {
     rclone: "rclone",
 }
 
-fn again_as_nobody(name: &str) {
+fn again_as_user_nobody(name: &str) {
     let (_, test) = TESTS.iter().find(|(case, _)| *case == name).unwrap();
     // The build directory may be closed to others.
     let copy = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ fn no_launcher_below_a_launcher() {
 }
 
 #[test]
-fn a_crash_is_told() {
+fn a_crash_is_reported() {
     if !present(&["bindfs"]) {
         return;
     }
@@ -220,7 +220,7 @@ fn scattered(area: &Area) -> Launch {
 }
 
 #[test]
-fn killing_leaves_nobody() {
+fn killing_leaves_no_process() {
     if !present(&["sshfs", SFTP_SERVER]) {
         return;
     }
@@ -240,7 +240,7 @@ fn killing_leaves_nobody() {
 }
 
 #[test]
-fn a_killed_worker_leaves_nobody() {
+fn a_killed_worker_leaves_no_process() {
     if let Some(area) = std::env::var_os(ROLE) {
         let program =
             start(&Launch { mountpoint: Mountpoint::Replaced(4), ..scattered(&Area::at(area.into())) });
@@ -253,7 +253,7 @@ fn a_killed_worker_leaves_nobody() {
     }
     let area = Area::new();
     let mut worker = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_killed_worker_leaves_nobody", "--nocapture"])
+        .args(["--exact", "a_killed_worker_leaves_no_process", "--nocapture"])
         .env(ROLE, area.path())
         .stdout(Stdio::piped())
         .process_group(0)

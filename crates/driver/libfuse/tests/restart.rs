@@ -193,7 +193,7 @@ fn run(case: &Case, kill: Option<(u64, Point)>) -> (String, String, u64) {
     (log.0, left, relay.requests())
 }
 
-fn a_death_at_any_request_goes_unnoticed(case: &Case) {
+fn a_death_at_any_request_changes_nothing(case: &Case) {
     if let Err(error) = std::process::Command::new(case.program).arg("--version").output() {
         return println!("SKIPPED: {}: {error}", case.program);
     }
@@ -220,22 +220,22 @@ fn a_death_at_any_request_goes_unnoticed(case: &Case) {
 
 #[test]
 fn bindfs() {
-    a_death_at_any_request_goes_unnoticed(&BINDFS);
+    a_death_at_any_request_changes_nothing(&BINDFS);
 }
 
 #[test]
 fn sshfs() {
-    a_death_at_any_request_goes_unnoticed(&SSHFS);
+    a_death_at_any_request_changes_nothing(&SSHFS);
 }
 
 #[test]
 fn mergerfs() {
-    a_death_at_any_request_goes_unnoticed(&MERGERFS);
+    a_death_at_any_request_changes_nothing(&MERGERFS);
 }
 
 #[test]
 fn fuse_overlayfs() {
-    a_death_at_any_request_goes_unnoticed(&OVERLAY);
+    a_death_at_any_request_changes_nothing(&OVERLAY);
 }
 
 /// Whether bindfs is there.
@@ -288,7 +288,7 @@ fn a_request_that_is_not_answered_times_out_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_change_nobody_waits_for_any_more_is_answered_at_once_and_still_made() {
+fn a_change_that_is_cancelled_is_answered_at_once_and_still_made() {
     if !has_bindfs() {
         return;
     }
@@ -329,7 +329,7 @@ fn a_program_that_hangs_is_started_again_when_asked_for() {
 
 /// Kills the program at moments that have nothing to do with its requests, while the same work is done again and again.
 #[test]
-fn deaths_at_any_moment_go_unnoticed() {
+fn deaths_at_any_moment_change_nothing() {
     if !has_bindfs() {
         return;
     }

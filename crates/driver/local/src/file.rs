@@ -44,19 +44,17 @@ impl OpenFile {
         self.flags.contains(OpenFlags::APPEND)
     }
 
-    /// Writes all of `data` at `offset`, or at the end when the file was opened for appending and the data does not
-    /// come from a cache. Fewer bytes only when an error struck after some were written.
-    pub(crate) fn write(&self, offset: u64, data: Payload, cached: bool) -> Result<u64> {
+    /// Writes all of `data` at `offset`, or at the end. Fewer bytes only when an error struck after some were written.
+    pub(crate) fn write(&self, offset: u64, data: Payload, at_end: bool) -> Result<u64> {
         let chunks = match data {
             Payload::Chunks(chunks) => chunks,
             data => vec![data.into_bytes()?],
         };
-        let append = self.appends() && !cached;
         let mut written = 0;
         for chunk in &chunks {
             let mut rest = &chunk[..];
             while !rest.is_empty() {
-                match self.write_some(offset + written, rest, append) {
+                match self.write_some(offset + written, rest, at_end) {
                     Ok(0) => return Ok(written),
                     Ok(count) => {
                         written += count as u64;
@@ -71,8 +69,8 @@ impl OpenFile {
         Ok(written)
     }
 
-    fn write_some(&self, offset: u64, data: &[u8], append: bool) -> Result<usize, rustix::io::Errno> {
-        if append {
+    fn write_some(&self, offset: u64, data: &[u8], at_end: bool) -> Result<usize, rustix::io::Errno> {
+        if at_end {
             pwritev2(&self.fd, &[IoSlice::new(data)], offset, ReadWriteFlags::APPEND)
         } else {
             pwrite(&self.fd, data, offset)

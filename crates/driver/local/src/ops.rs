@@ -306,7 +306,8 @@ impl BlockingDriver for Local {
     fn write(&self, cx: &Cx, op: Write) -> Result<Count> {
         let file = self.writable(op.node, op.handle)?;
         let offset = checked_offset(op.offset)?;
-        let write = || file.write(offset, op.data, op.cached);
+        let at_end = cx.writes_at_end(file.flags(), op.cached);
+        let write = || file.write(offset, op.data, at_end);
         // A cache writes for whom it no longer knows.
         if op.kill_setid || !op.cached { self.change(cx, &file, op.kill_setid, write) } else { write() }
             .map(Count)

@@ -77,6 +77,29 @@ fn appending_ignores_the_offset_unless_a_cache_wrote() {
     }
 }
 
+/// fcntl(2) sets and clears `O_APPEND` of an open file, and the kernel says so with each write.
+#[test]
+fn a_write_that_says_whether_it_appends_is_believed_rather_than_its_open_file() {
+    for place in places() {
+        let local = open(place.path());
+        for (opened, appends, expected) in [
+            (OpenFlags::APPEND, Some(false), &b"ab345"[..]),
+            (OpenFlags::empty(), Some(true), b"12345ab"),
+            (OpenFlags::APPEND, None, b"12345ab"),
+        ] {
+            std::fs::write(place.path().join("log"), b"12345").expect("write");
+            let node = find(&local, "log").expect("lookup").node;
+            let flags = OpenFlags::WRITE_ONLY | opened;
+            let handle = local.open(&cx(), Open { node, flags }).expect("open").handle;
+            let (data, cx) = (Payload::from(b"ab".to_vec()), Cx { appends, ..cx() });
+            let write = Write { node, handle, offset: 0, data, cached: false, kill_setid: false };
+            local.write(&cx, write).expect("write");
+            let content = std::fs::read(place.path().join("log")).expect("read");
+            assert_eq!(content, expected, "{opened:?} {appends:?}");
+        }
+    }
+}
+
 #[test]
 fn a_large_directory_lists_once_with_any_piece_size() {
     for place in places() {

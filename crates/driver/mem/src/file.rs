@@ -120,7 +120,7 @@ fn is_unprivileged(cx: &Cx, op: &Write) -> bool {
 }
 
 pub(crate) fn write(mem: &Mem, cx: &Cx, op: Write) -> Result<Count> {
-    let appends = handle::check_write(op.handle)? && !op.cached;
+    let appends = cx.writes_at_end(handle::check_write(op.handle)?, op.cached);
     let inode = mem.table.get(op.node)?;
     let unprivileged = is_unprivileged(cx, &op);
     let chunks = match op.data {

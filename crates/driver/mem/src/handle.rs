@@ -30,11 +30,10 @@ pub(crate) fn check_read(handle: Handle) -> Result<bool> {
     }
 }
 
-/// Whether writes go to the end; `EBADF` when the file was not opened for writing.
-pub(crate) fn check_write(handle: Handle) -> Result<bool> {
+/// What a file that is written was opened with; nothing of one that is not open. `EBADF` when it was not opened for writing.
+pub(crate) fn check_write(handle: Handle) -> Result<OpenFlags> {
     match flags(handle) {
         Some(flags) if !flags.writes() => Err(Errno::EBADF.because("not opened for writing")),
-        Some(flags) => Ok(flags.contains(OpenFlags::APPEND)),
-        None => Ok(false),
+        flags => Ok(flags.unwrap_or(OpenFlags::empty())),
     }
 }

@@ -7,7 +7,7 @@ use crate::handle;
 use crate::inode::Inode;
 use crate::record::{CHANGE_WORDS, INODE_WORDS};
 use crate::{FILE_MAX, MAX_IO, Mem};
-use outrigger_core::ops::{CopyRange, Fallocate, FallocateMode};
+use outrigger_core::ops::{CopyRange, Fallocate, FallocateMode, OpenFlags};
 use outrigger_core::reply::Count;
 use outrigger_core::survive::Room;
 use outrigger_core::{Cx, Errno, Result};
@@ -88,7 +88,7 @@ fn check_aligned(range: &Range<u64>) -> Result<()> {
 
 pub(crate) fn copy(mem: &Mem, cx: &Cx, op: &CopyRange) -> Result<Count> {
     let updates_atime = handle::check_read(op.handle)?;
-    if handle::check_write(op.to_handle)? {
+    if handle::check_write(op.to_handle)?.contains(OpenFlags::APPEND) {
         return Err(Errno::EBADF.because("a range cannot be copied to a file opened for appending"));
     }
     let (source, target) = (mem.table.get(op.node)?, mem.table.get(op.to_node)?);

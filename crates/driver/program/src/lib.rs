@@ -35,6 +35,7 @@ use handles::Handles;
 use life::{Life, Lives, Lost, Starter};
 use outrigger_core::registry::Site;
 use outrigger_core::reply::FsStat;
+use outrigger_core::supervise::Suspect;
 use outrigger_core::{
     Abilities, Answer as Later, Class, Cx, DriverClass, Errno, Error, Identity, Notify, OpCode, OpSet, Reply,
     Request, Result, Service,
@@ -42,13 +43,12 @@ use outrigger_core::{
 use place::Place;
 use std::ffi::OsString;
 use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// Operations that are not passed on: see the limits above.
 const NOT_PASSED_ON: OpSet =
     OpSet::of(&[OpCode::GetLock, OpCode::SetLock, OpCode::Poll, OpCode::Ioctl, OpCode::CopyRange]);
 
-/// How often a request is asked in all when the program dies of it or before it.
-const ATTEMPTS: u32 = 3;
 /// The size of a block of a program that does not say.
 const BLOCK: u32 = 4096;
 
@@ -57,6 +57,8 @@ pub struct Program {
     lives: Lives,
     handles: Handles,
     abilities: Abilities,
+    /// Held by the request that may be what the program dies of.
+    alone: Mutex<()>,
 }
 
 impl Program {
@@ -73,7 +75,8 @@ impl Program {
         let ops = OpSet::all().without(NOT_PASSED_ON);
         let offer = Offer::new(location, &options.passed, ops);
         let place = Place::new(site.keep.map(|keep| &**keep))?;
-        let starter = Starter::new(command, offer, options.timeout, place, Arc::clone(site.runtime));
+        let starter =
+            Starter::new(command, offer, (options.timeout, site.hold), place, Arc::clone(site.runtime));
         let (lives, answer) = Lives::begin(starter).await?;
         if let Some(keep) = site.keep {
             place::is_taken_over(&**keep, answer.persistent)?;
@@ -89,17 +92,21 @@ impl Program {
             max_io: answer.max_io.clamp(4 << 10, 1 << 20),
             ..Abilities::new("program", String::from_utf8_lossy(&answer.tree), spoken)
         };
-        Ok(Program { lives, handles: Handles::new(spoken), abilities })
+        Ok(Program { lives, handles: Handles::new(spoken), abilities, alone: Mutex::default() })
     }
 
     async fn ask(&self, cx: &Cx, request: Request) -> Result<Reply> {
-        let mut attempts = 1;
+        let mut suspect = Suspect::default();
         loop {
+            let _alone = if suspect.is_suspicious() { Some(self.alone.lock().await) } else { None };
             let life = self.lives.current().await?;
-            match self.attempt(&life, cx, &request).await {
+            let lost = match self.attempt(&life, cx, &request).await {
                 Ok(reply) => return Ok(reply),
-                Err(lost) if attempts < ATTEMPTS && may_repeat(&request, &lost) => attempts += 1,
-                Err(lost) => return Err(lost_during(&request, &lost)),
+                Err(lost) => lost,
+            };
+            suspect.lost(lost.sent);
+            if suspect.is_poisonous() || !may_repeat(&request, &lost) {
+                return Err(lost_during(&request, &lost));
             }
         }
     }

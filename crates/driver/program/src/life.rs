@@ -24,7 +24,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
-/// A program that dies at once would be started for ever.
+/// A program that dies at once is not started without end.
 const POLICY: Policy =
     Policy { at_once: 4, attempts: 5, hold: Duration::ZERO, settled: Duration::from_secs(10) };
 
@@ -192,6 +192,7 @@ pub(crate) struct Starter {
     command: Vec<OsString>,
     offer: Offer,
     patience: Duration,
+    hold: Duration,
     place: Place,
     runtime: Arc<dyn Runtime>,
     notices: Notices,
@@ -213,7 +214,7 @@ impl Lives {
     pub(crate) async fn begin(starter: Starter) -> Result<(Self, Answer)> {
         let starter = Arc::new(starter);
         let (life, answer) = starter.start(1).await?;
-        let mut supervisor = Supervisor::new(POLICY);
+        let mut supervisor = Supervisor::new(POLICY.held(starter.hold));
         supervisor.started(starter.runtime.monotonic());
         let current = Mutex::new(Current { life: Arc::new(life), supervisor });
         Ok((Lives { starter, answer: answer.clone(), current }, answer))
@@ -262,8 +263,8 @@ impl Lives {
                 Err(error) => error,
             };
             current.supervisor.failed(runtime.monotonic(), false);
-            // Another error than that it died before it said anything would only come again.
-            if error.errno != Errno::EPROTO {
+            // Another error than that it died before it said anything would only come again at once.
+            if error.errno != Errno::EPROTO && self.starter.hold.is_zero() {
                 return Err(refused(error.to_string()));
             }
             last = format!(", and then {error}");
@@ -272,15 +273,15 @@ impl Lives {
 }
 
 impl Starter {
-    /// Starts `command` with this offer at `place`.
+    /// Starts `command` with this offer at `place`: it may take `patience` to answer, and starts are not given up before `hold`.
     pub(crate) fn new(
         command: Vec<OsString>,
         offer: Offer,
-        patience: Duration,
+        (patience, hold): (Duration, Duration),
         place: Place,
         runtime: Arc<dyn Runtime>,
     ) -> Self {
-        Starter { command, offer, patience, place, runtime, notices: Notices::default() }
+        Starter { command, offer, patience, hold, place, runtime, notices: Notices::default() }
     }
 
     /// Starts a process in a task of its own: only there can sockets be opened, and giving up a request does not stop it

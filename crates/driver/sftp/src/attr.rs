@@ -9,7 +9,7 @@ use outrigger_proto_sftp::{Attrs, Owner, Times};
 /// The unit of efficient I/O that files show, in bytes.
 const BLKSIZE: u32 = 4096;
 
-/// The kind of file attributes tell of; a server that tells nothing means a regular file.
+/// The kind of file in attributes; a server that leaves it out means a regular file.
 pub(crate) fn kind(attrs: &Attrs) -> FileKind {
     attrs.permissions.and_then(FileKind::of_mode).unwrap_or(FileKind::Regular)
 }
@@ -19,7 +19,7 @@ pub(crate) fn kind(attrs: &Attrs) -> FileKind {
 /// The protocol knows neither the number of links nor the time of change: one link, and the time of modification.
 ///
 /// # Errors
-/// `EPERM` when it belongs to nobody here.
+/// `EPERM` when its owner has no number here.
 pub(crate) fn attr(attrs: &Attrs, ino: u64, people: &People) -> Result<Attr> {
     let size = attrs.size.unwrap_or(0);
     let Owner { uid, gid } = people.shown(attrs.owner.unwrap_or_default())?;

@@ -103,7 +103,7 @@ async fn copy_range(
         // The source was opened on a connection that is gone.
         return Err(Fault::Lost(outrigger_mux::Error::Lost { why: "it was made anew".into(), sent: false }));
     }
-    // The server does not tell how much it has copied, so it must not reach the end.
+    // The server does not say how much it has copied, so it must not reach the end.
     let size = session.begin(&Request::FStat { handle: &source.handle }).await.attrs().await?.size;
     let len = len.min(size.unwrap_or(0).saturating_sub(offset));
     if len == 0 {

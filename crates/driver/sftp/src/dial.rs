@@ -55,12 +55,12 @@ pub struct Connected {
     pub carrier: Box<dyn Carrier>,
 }
 
-/// A connection as pipes, and who carries the bytes; or why there is none.
+/// A connection as pipes, and the carrier of the bytes; or why there is none.
 pub type Piped = Result<(Ends, Box<dyn Carrier>), Error>;
 
 /// What carries the bytes of a connection. Dropping it ends it.
 pub trait Carrier: Send {
-    /// The error that tells why the connection ended: in the carrier's own words where it has any, else `otherwise`.
+    /// The error that says why the connection ended: in the carrier's own words where it has any, else `otherwise`.
     fn last_words(self: Box<Self>, otherwise: Error) -> BoxFuture<'static, Error>;
 
     /// The same when the connection is given up before it worked.
@@ -163,7 +163,7 @@ fn words(options: &Options, host: &str, terminal: bool) -> Result<Vec<OsString>,
     unless_said("ConnectTimeout", &seconds).iter().for_each(|word| add(word));
     unless_said("ServerAliveInterval", ALIVE_INTERVAL).iter().for_each(|word| add(word));
     if !terminal {
-        // There is nobody to ask for a password.
+        // No user can be asked for a password.
         unless_said("BatchMode", "yes").iter().for_each(|word| add(word));
     }
     if !options.server.contains('/') {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn ssh_is_told_what_the_user_wants_and_the_host_last() {
+    fn ssh_gets_the_options_of_the_user_and_the_host_last() {
         let mut options = Options::default();
         let common = "-x -a -oClearAllForwardings=yes";
         let usual = "-oConnectTimeout=30 -oServerAliveInterval=15";

@@ -27,7 +27,7 @@ pub(crate) struct Dirs {
 
 /// An open directory. A cookie is the number of names before it in the listing. Of a tree that outlives this process it follows
 /// from the name, and the names come in the order of their cookies: so another process, with another listing, goes on with
-/// those that were not told yet.
+/// those that were not returned yet.
 pub(crate) struct OpenDir {
     node: Node,
     listing: Mutex<Arc<Listing>>,
@@ -83,7 +83,7 @@ impl Inner {
         Listing::begin(&self.link, &self.inodes.path(node)?, ahead).await
     }
 
-    /// Names from `cookie` on, each with the cookie behind it, as many as fit into `size` when each counts `each` and its
+    /// Names from `cookie` on, each with the cookie after it, as many as fit into `size` when each counts `each` and its
     /// name; and whether the directory ends with them.
     async fn names(
         &self,
@@ -109,7 +109,7 @@ impl Inner {
             let (items, is_all) = listing.from(first, left / (each + 1) + 1).await?;
             for item in items {
                 let takes = each + item.name.len();
-                // At least one, or nobody would ever get further.
+                // At least one, or a listing would never get further.
                 if takes > left && !names.is_empty() {
                     return Ok((names, false));
                 }
@@ -192,7 +192,7 @@ impl Inner {
                 Some(_) if self.people.shown(attrs.owner.unwrap_or_default()).is_ok() => {
                     self.entry(dir.node, &name, &attrs)?
                 }
-                // What belongs to nobody here is no reason to hide the others.
+                // What has no owner here is no reason to hide the others.
                 _ => self.name_only(dir.node, &name, &attrs)?,
             };
             entries.push(DirentPlus { cookie, name, entry });
@@ -200,7 +200,7 @@ impl Inner {
         Ok(DirentsPlus { entries, eof })
     }
 
-    /// The number of a listed file, and its kind, if the server tells that.
+    /// The number of a listed file, and its kind, if the server says that.
     fn listed(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<(u64, Option<FileKind>)> {
         let kind = attrs.permissions.map(|_| kind(attrs));
         Ok((self.inodes.listed(dir, name, kind.unwrap_or(FileKind::Regular))?, kind))

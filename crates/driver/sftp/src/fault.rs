@@ -24,11 +24,11 @@ impl Fault {
     pub(crate) fn unfit(reply: Reply) -> Self {
         match reply {
             Reply::Status(status) => Fault::Refused(status),
-            Reply::Handle(_) => Fault::Odd("it answered with a handle nobody asked for".into()),
-            Reply::Data(_) => Fault::Odd("it answered with content nobody asked for".into()),
-            Reply::Names(_) => Fault::Odd("it answered with names nobody asked for".into()),
-            Reply::Attrs(_) => Fault::Odd("it answered with attributes nobody asked for".into()),
-            Reply::Extended(_) => Fault::Odd("it answered in a way nobody asked for".into()),
+            Reply::Handle(_) => Fault::Odd("it answered with a handle that no request asked for".into()),
+            Reply::Data(_) => Fault::Odd("it answered with content that no request asked for".into()),
+            Reply::Names(_) => Fault::Odd("it answered with names that no request asked for".into()),
+            Reply::Attrs(_) => Fault::Odd("it answered with attributes that no request asked for".into()),
+            Reply::Extended(_) => Fault::Odd("it answered in a way that no request asked for".into()),
         }
     }
 
@@ -45,7 +45,7 @@ impl Fault {
         let Fault::Refused(status) = self else { return false };
         let vague =
             matches!(status.code, StatusCode::Failure | StatusCode::NoSuchFile | StatusCode::BadMessage);
-        vague && told(status).is_none()
+        vague && errno_in(status).is_none()
     }
 
     /// Whether the request may be made again, knowing that its repetition does no harm.
@@ -87,7 +87,7 @@ impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Refused(status) => {
-                let errno = told(&status).unwrap_or_else(|| usual(status.code));
+                let errno = errno_in(&status).unwrap_or_else(|| usual(status.code));
                 let words = String::from_utf8_lossy(&status.message);
                 // The usual words say no more than the number does.
                 let code = status.code.to_string();
@@ -124,7 +124,7 @@ fn usual(code: StatusCode) -> Errno {
     }
 }
 
-fn told(status: &Status) -> Option<Errno> {
+fn errno_in(status: &Status) -> Option<Errno> {
     errno_of(&status.message)
 }
 

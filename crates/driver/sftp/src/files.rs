@@ -171,13 +171,13 @@ impl OpenFile {
         self.main.present()
     }
 
-    /// The server told these attributes of it.
+    /// The server sent these attributes of it.
     pub(crate) fn saw(&self, attrs: &Attrs) {
         let mut seen = lock(&self.seen);
         *seen = attrs.times.or(*seen);
     }
 
-    /// The time of its last access, when that was last seen: one who only writes does not change it.
+    /// The time of its last access, when that was last seen: writing alone does not change it.
     pub(crate) fn seen_atime(&self) -> Option<u32> {
         lock(&self.seen).map(|times| times.atime).filter(|_| !self.flags.reads())
     }
@@ -352,7 +352,8 @@ impl Inner {
         if data.is_empty() {
             return Ok(Count(0));
         }
-        let appends = file.flags.contains(OpenFlags::APPEND) && !op.cached;
+        // Only a handle that was opened for it makes the server append.
+        let appends = file.flags.contains(OpenFlags::APPEND) && cx.writes_at_end(file.flags, op.cached);
         let purpose = if appends { For::Appending } else { For::Writing };
         let then = After {
             sync: file.flags.contains(OpenFlags::DSYNC),
@@ -497,7 +498,7 @@ fn pieces(
     (0..len).step_by(chunk).map(move |done| (offset + done as u64, chunk.min(len - done)))
 }
 
-/// Writes, and tells how many bytes were written before the first failure. Calls `sent` when all is on its way.
+/// Writes, and returns how many bytes were written before the first failure. Calls `sent` when all is on its way.
 pub(crate) async fn write_range(
     held: Arc<Held>,
     offset: u64,

@@ -155,7 +155,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes a hidden file that nobody has open any more, without waiting.
+    /// Removes a hidden file that is not open any more, without waiting.
     pub(crate) fn remove_hidden(&self, node: Node, note: Option<usize>) {
         let table = self.inodes.table();
         for (dir, name) in table.names(node).unwrap_or_default() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is who: numbers of users and groups here and at the server (`idmap=`).
+//! Identities: numbers of users and groups here and at the server (`idmap=`).
 //!
 //! With `idmap=file`, files say which numbers the users and groups of this system have at the server. They are read once, when
-//! the tree is opened, and noted for processes that take it over: nobody's files change hands when a file is edited while the
+//! the tree is opened, and noted for processes that take it over: no file changes its owner when a map is edited while the
 //! tree is mounted. A number that no line has is an error in both directions, so that nothing is shown as, or given to,
 //! somebody else; with `nomap=ignore` it stays what it is.
 
@@ -109,7 +109,7 @@ impl People {
     /// The owner that is shown for one at the server.
     ///
     /// # Errors
-    /// `EPERM` for one who is nobody here.
+    /// `EPERM` for an owner without a number here.
     pub(crate) fn shown(&self, owner: Owner) -> Result<Owner> {
         Ok(Owner { uid: self.users.shown(owner.uid)?, gid: self.groups.shown(owner.gid)? })
     }
@@ -117,7 +117,7 @@ impl People {
     /// Attributes with the owner at the server whom the one to be set means.
     ///
     /// # Errors
-    /// `EPERM` for one who is nobody there.
+    /// `EPERM` for an owner without a number there.
     pub(crate) fn meant(&self, attrs: &SetAttrs) -> Result<SetAttrs> {
         let uid = attrs.uid.map(|uid| self.users.meant(uid)).transpose()?;
         let gid = attrs.gid.map(|gid| self.groups.meant(gid)).transpose()?;
@@ -185,7 +185,7 @@ impl Ids {
         Ok(())
     }
 
-    /// Takes in `NAME:NUMBER`, or a line of passwd(5) or group(5). Names that nobody has here concern nobody.
+    /// Takes in `NAME:NUMBER`, or a line of passwd(5) or group(5). Names that do not exist here are left out.
     fn take(&mut self, line: &[u8]) -> Result<(), String> {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
@@ -219,16 +219,16 @@ impl Ids {
     }
 
     fn shown(&self, there: u32) -> Result<u32> {
-        let nobody = || self.nobody(there, "there", "here");
-        self.here.get(&there).copied().or((!self.strict).then_some(there)).ok_or_else(nobody)
+        let unknown = || self.unknown(there, "there", "here");
+        self.here.get(&there).copied().or((!self.strict).then_some(there)).ok_or_else(unknown)
     }
 
     fn meant(&self, here: u32) -> Result<u32> {
-        let nobody = || self.nobody(here, "here", "there");
-        self.there.get(&here).copied().or((!self.strict).then_some(here)).ok_or_else(nobody)
+        let unknown = || self.unknown(here, "here", "there");
+        self.there.get(&here).copied().or((!self.strict).then_some(here)).ok_or_else(unknown)
     }
 
-    fn nobody(&self, id: u32, from: &str, to: &str) -> Error {
+    fn unknown(&self, id: u32, from: &str, to: &str) -> Error {
         let Kind { what, option, .. } = self.kind;
         Errno::EPERM.because(format!(
             "{what} {id} {from} is nobody {to}, by {option}; nomap=ignore leaves such numbers as they are"
@@ -241,16 +241,16 @@ fn number(text: &str) -> Option<u32> {
     text.trim().parse().ok().filter(|&number| number != u32::MAX)
 }
 
-/// The content of a file that nobody else can write to: who could would give files away.
+/// The content of a file that no other user can write to: one who could would give files away.
 fn trusted(path: &Path) -> Result<Vec<u8>> {
-    // Nobody waits for who writes to a pipe.
+    // A pipe would be waited for.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
     let why = if !meta.is_file() {
         "it is no regular file"
     } else if ![0, geteuid().as_raw()].contains(&meta.uid()) {
-        "it belongs to somebody else, who could give files away with it"
+        "it belongs to another user, who could give files away with it"
     } else if meta.mode() & 0o022 != 0 {
         "others can write to it, and could give files away with it: chmod go-w helps"
     } else {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn files_say_who_is_who_and_others_are_nobody_unless_they_are_to_be_left_as_they_are() {
+    fn files_map_numbers_and_others_are_refused_unless_they_are_to_be_left_as_they_are() {
         let text =
             b"# users\n\n root : 0\r\n501:1000\nnobody-of-that-name:7\n77:x:1077:1:G\xe9cos:/:/bin/sh\n";
         let (_dir, mut options) = with_file(text);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_write_to_is_not_believed() {
+    fn a_file_that_others_can_write_to_is_refused() {
         let (_dir, options) = with_file(b"root:0\n");
         let file = options.uidfile.as_deref().expect("a file");
         fs::set_permissions(file, Permissions::from_mode(0o664)).expect("permissions");

@@ -37,9 +37,9 @@ pub(crate) struct Inner {
     pub(crate) tree: String,
     /// What the server could do when it was asked first.
     pub(crate) extensions: Extensions,
-    /// Attributes of files that were removed while somebody referred to them, and were not open.
+    /// Attributes of files that were removed while there were references to them, and were not open.
     pub(crate) removed: Mutex<HashMap<Node, Attr>>,
-    /// Files that nobody has open any more and that are being removed.
+    /// Files that are not open any more and that are being removed.
     pub(crate) removing: Arc<HiddenNames>,
     /// What new files look like.
     pub(crate) usual: Usual,
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     repeats_until: Option<Duration>,
 }
 
-/// For how long requests may come that a former process has worked on: whoever sends them again does so at once.
+/// For how long requests may come that a former process has worked on: the kernel sends them again at once.
 const REPEATS: Duration = Duration::from_secs(30);
 
 impl Inner {
@@ -153,7 +153,7 @@ impl Inner {
 
     /// Asks for a change, and how the file at `path` looks then, in one round trip.
     pub(crate) async fn change_and_look(&self, request: &Request<'_>, path: &[u8]) -> Result<Attrs, Fault> {
-        // Whoever makes a link is told of a link: kernels take nothing else for an answer.
+        // The reply to the making of a link shows a link: kernels take nothing else for an answer.
         let follow = self.link.follows() && !matches!(request, Request::SymLink { .. });
         let made = self.link.run(Again::Never, |session| async move {
             let change = session.begin(request).await;
@@ -177,7 +177,7 @@ impl Inner {
         match attr.kind() {
             _ if self.files.is_hidden(node) => attr.nlink = 0,
             FileKind::Directory => {}
-            // Links that were made or found here are known; of others nobody tells.
+            // Links that were made or found here are known; the server does not list others.
             _ => attr.nlink = self.inodes.table().links(node).max(1) as u32,
         }
         if attr.kind() == FileKind::Regular {
@@ -189,7 +189,7 @@ impl Inner {
 
     /// The entry of a name that the server says leads to a file with these attributes. Counts a reference.
     pub(crate) fn entry(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<Entry> {
-        // Before a reference is counted that nobody would give back.
+        // Before a reference is counted that would never be given back.
         self.people.shown(attrs.owner.unwrap_or_default())?;
         let (node, ino) = self.inodes.found(dir, name, attr::kind(attrs))?;
         self.entry_of(node, ino, attrs)
@@ -212,14 +212,14 @@ impl Inner {
         Ok(AttrsReply { attr: self.shown(node, ino, attrs)?, ttl: Ttl::SECOND })
     }
 
-    /// Remembers what `name` in `dir` leads to, though nobody may refer to it.
+    /// Remembers what `name` in `dir` leads to, though there may be no reference to it.
     pub(crate) fn keep(&self, dir: Node, name: &Name) {
         if let Some(oldest) = self.inodes.pin(dir, name) {
             self.forget(oldest, 1);
         }
     }
 
-    /// Whether the user at the server may read a file with these attributes, as far as they tell.
+    /// Whether the user at the server may read a file with these attributes, as far as they show that.
     fn permits_reading(&self, attrs: &Attrs) -> bool {
         let (Some(us), Some(mode), Some(owner)) = (self.people.there(), attrs.permissions, attrs.owner)
         else {
@@ -235,7 +235,7 @@ impl Inner {
         mode & class == class
     }
 
-    /// Drops what is known of a node that nobody refers to any more.
+    /// Drops what is known of a node without references.
     pub(crate) fn forget(&self, node: Node, count: u64) {
         self.inodes.table().forget(node, count);
         if self.inodes.table().key(node).is_err() {
@@ -261,7 +261,7 @@ async fn greeted(link: &Link, host: &str, path: &[u8], shown: &str) -> Result<(O
     greeting.map_err(|fault| about(shown, host, fault.into()))
 }
 
-/// Asks where the tree begins and who we are, at once.
+/// Asks where the tree begins and for our identity, at once.
 async fn ask_about(session: Session, path: &[u8]) -> Result<(Origins, Option<Owner>), Fault> {
     let (home, owner) =
         (session.begin(&Request::RealPath { path: b"." }), session.begin(&Request::Stat { path: b"." }));

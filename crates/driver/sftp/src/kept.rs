@@ -7,7 +7,7 @@
 //! | `sftp-files` | [`FileNote`]: open files, and what they must look like |
 //! | `sftp-handles` | handles of the server that are open, and whose they are |
 //! | `sftp-asides` | [`AsideNote`]: files renamed aside, or about to be |
-//! | `sftp-ids` | who is who (`idmap`) |
+//! | `sftp-ids` | identities (`idmap`) |
 
 use crate::known::Facts;
 use crate::line::LineWords;
@@ -82,7 +82,7 @@ struct HandlesOpen {
     used: HashMap<Bytes, usize>,
 }
 
-/// Where the tree begins at the server, and who we are there.
+/// Where the tree begins at the server, and our identity there.
 pub(crate) struct Origins {
     pub(crate) home: Bytes,
     pub(crate) base: Bytes,
@@ -281,7 +281,7 @@ impl Kept {
         }
     }
 
-    /// The server is about to be told that a handle is not needed any more.
+    /// A handle is about to be closed at the server.
     pub(crate) fn erase_handle(&self, epoch: u64, handle: &Bytes) {
         let mut handles = lock(&self.handles_open);
         if handles.epoch == epoch

@@ -2,9 +2,9 @@
 //! What a file must look like that is ours: by this an open file is known again after its connection was lost.
 //!
 //! The protocol has no inode numbers, so there is nothing but size and time of change. What was seen of a file must be so still,
-//! but for what was done here since: a change of ours moves the size, or may have, as long as nobody has said so, and makes the
+//! but for what was done here since: a change of ours moves the size, or may have, as long as the server has not said so, and makes the
 //! time later. What was seen counts if it was asked for when no change of ours was under way; what differs then is the doing of
-//! somebody else, and another file as far as anybody knows.
+//! another client, and perhaps another file.
 
 use crate::kept::Kept;
 use outrigger_core::{Handle, Time, lock};
@@ -12,7 +12,7 @@ use outrigger_proto_sftp::Attrs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// So far the clock of a server may be behind the one by which a time was set that is seen there, in seconds.
+/// So much the clock of a server may be slow against the one by which a time was set that is seen there, in seconds.
 const SKEW: i64 = 600;
 /// What was changed this recently may be changed again within the same second, in seconds.
 const YOUNG: i64 = 5;
@@ -29,7 +29,7 @@ fn next() -> u64 {
     ORDER.fetch_add(1, Ordering::AcqRel) + 1
 }
 
-/// What is known of a file, shared by those who opened it while it looked like that.
+/// What is known of a file, shared by the open files of it that were opened while it looked like that.
 #[derive(Default)]
 pub(crate) struct Known(Mutex<State>);
 
@@ -148,7 +148,7 @@ impl Known {
         state.last = began;
         let earliest = match change {
             Change::Time(time) => time,
-            // A server whose clock is behind ours goes back from a time that was set by ours.
+            // A server whose clock is slow goes back from a time that was set by ours.
             _ => u32::try_from(now.secs - SKEW).unwrap_or_default(),
         };
         state.facts.later = true;
@@ -169,7 +169,7 @@ impl Known {
         UnderWay { known: Arc::clone(self), change, began, calm, is_done: false }
     }
 
-    /// It was seen to be like that, at this time of day, by who asked at this moment; answers whether it is another one now.
+    /// It was seen to be like that, at this time of day, by a request of this moment; answers whether it is another one now.
     pub(crate) fn saw(&self, attrs: &Attrs, asked: u64, now: Time) -> bool {
         let mut state = lock(&self.0);
         if state.under_way > 0 || state.last > asked {
@@ -191,7 +191,7 @@ impl Known {
         false
     }
 
-    /// The server says of an open handle what it leads to, to who asked at this moment.
+    /// The server says of an open handle what it leads to, in the answer to a request of this moment.
     pub(crate) fn is(&self, attrs: &Attrs, asked: u64) {
         let mut state = lock(&self.0);
         if state.under_way == 0 && state.last <= asked {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_goes_back_where_the_clock_of_the_server_is_behind() {
+    fn the_time_goes_back_where_the_clock_of_the_server_is_slow() {
         let known = Known::of(&attrs(100, 12_000));
         known.begin(Change::Write { offset: 0, len: 1 }, NOW).done(1);
         assert_eq!(known.fits(&attrs(100, 9_990)), Some(true));

@@ -17,7 +17,7 @@
 //! | open for reading | none, when the attributes say that the server permits it; else one |
 //! | create, where the caller knows that there is no such name ([`OpenFlags::ASYNC_CREATE`]) and a file was made in the directory before | none |
 //! | open for writing, create, mkdir, symlink, link, rename, unlink, rmdir | one answer |
-//! | attributes by a handle that writes | one answer; they go out behind what is being written, without waiting for it |
+//! | attributes by a handle that writes | one answer; they go out after what is being written, without waiting for it |
 //! | read, write | one answer, however long; as much is on its way as the connection carries (see `outrigger_mux`) |
 //! | close | none |
 //! | using an open file again after a lost connection | two more answers: opening it, and looking at it |
@@ -26,7 +26,7 @@
 //!
 //! The protocol knows paths only. Nodes are places in a [`NodeTable`]; inode numbers are hashes of
 //! names (see `InodeTable`), the same in every mount. A file that others rename is another one; a file that others replace by one
-//! of the same kind is the same: once that was seen, whoever has it open reads the new one, and what is written by a handle that
+//! of the same kind is the same: once that was seen, its open files read the new one, and what is written by a handle that
 //! was opened before goes to the old one, as on other file systems. Hard links are one file where they were made through this driver, and as long as it
 //! remembers that: some 16,000 files that were renamed or linked are remembered beyond what their users refer to.
 //!
@@ -46,14 +46,14 @@
 //! A name may lead to another file by then, and the protocol has no inode numbers. So an open file is used by a new handle only
 //! if that shows what is known of the file: its last size and time of change, or what changes of this client since then make of
 //! them, whether these were answered or are in doubt (see `known`). Otherwise, and for writing also where nothing is known, all
-//! that is done by the open file is `ESTALE` for good; who opens it anew gets what is there. Another file of the same size with
+//! that is done by the open file is `ESTALE` for good; opening it anew gets what is there. Another file of the same size with
 //! a later time is taken for ours if this client has changed ours since it last looked.
 //!
 //! | on its way | done again |
 //! |---|---|
 //! | what only asks | always |
 //! | writes at a place, truncation, attributes | when the process that served the lost connection is gone: it may still be at work on what it had received, and would undo what is written after the repetition (see `origin`) |
-//! | a file that is made behind | always: where it is there by then, it is opened, and keeps its content |
+//! | a file that is made asynchronously | always: where it is there by then, it is opened, and keeps its content |
 //! | mkdir, rename, unlink and the like, appends | never |
 //!
 //! Whether a process is gone is seen under `/proc` of the server, so only where that is a Linux that shows it: not inside a
@@ -70,14 +70,14 @@
 //! # When this process is killed
 //!
 //! With a [`Keep`] the next process goes on with nodes, open files and the connection, in the middle of a message if need be
-//! (see `line`); it also closes at the server what the dead one had open and nobody uses any more. Without, the tree ends with the process.
+//! (see `line`); it also closes at the server what the dead one had open and is not in use any more. Without, the tree ends with the process.
 //!
 //! # What the protocol cannot do
 //!
 //! * Times have whole seconds from 1970 to 2106; others become the nearest. The time of change is that of modification.
-//! * The number of links is not told: a file shows as many as are known here, one at least; a directory shows one.
+//! * The server does not send the number of links: a file shows as many as are known here, one at least; a directory shows one.
 //! * No devices, pipes or sockets are made, no extended attributes, locks, holes or preallocation.
-//! * Everything happens as the user who logged in. New files belong to that user, whoever asked here.
+//! * Everything happens as the user who logged in. New files belong to that user, whatever user asked here.
 //! * With OpenSSH's extensions: atomic rename, hard links, fsync, free space, attributes of symbolic links, copies within the
 //!   server, sizes above 32 KiB. Without: rename is not atomic where it replaces, fsync fails with `EINVAL`, the others with
 //!   `EOPNOTSUPP` or `EPERM`.
@@ -183,7 +183,7 @@ impl Sftp {
     /// homes.
     ///
     /// # Errors
-    /// `ENOENT` for a user whom nobody knows there, `EOPNOTSUPP` where the server cannot tell.
+    /// `ENOENT` for a user that does not exist there, `EOPNOTSUPP` where the server does not say.
     pub async fn absolute(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.0.absolute(path).await
     }

@@ -2,17 +2,17 @@
 //! A connection that outlives the process that serves it.
 //!
 //! A process may die at any moment, also between the system call that moves bytes and the note of how many it moved; then
-//! nobody would know where in a message the stream is. So the note is left to the kernel: what is received is spliced from
+//! it would not be known where in a message the stream is. So the note is left to the kernel: what is received is spliced from
 //! the pipe into a memory file, and what is sent from another one into the other pipe, at the position of the open file.
 //! Both descriptors outlive the process, and a system call that has begun ends before its process does. So wherever that is
 //! killed, the positions are right.
 //!
-//! The files are used as rings. Of what is sent a word says where whole messages end: what is behind it was never
-//! said. Of what is received one says up to where messages were given to those who wait for them: what is behind
-//! it the next process reads once more. Replies to what a former process asked come to nobody and are dropped.
+//! The files are used as rings. Of what is sent a word says where whole messages end: what is after it was never
+//! said. Of what is received one says up to where messages were given to the requests that wait for them: what is after
+//! it the next process reads once more. Replies to what a former process asked have no receiver and are dropped.
 //!
 //! Splicing into a pipe moves no bytes but refers to the pages of the file. So a part of the ring is free only when the other
-//! side has read it from the pipe, which the pipe tells.
+//! side has read it from the pipe, which the pipe shows.
 
 use crate::kept::Kept;
 use outrigger_core::{Error, Result};
@@ -136,7 +136,7 @@ impl Notes {
         self.words().tag().set(tag.into());
     }
 
-    /// So many bytes more were given to whoever waits for them.
+    /// So many bytes more were given to the requests that wait for them.
     pub(crate) fn taken(&self, len: usize) {
         self.words().taken().increase(len as u64);
     }
@@ -337,7 +337,7 @@ pub(crate) struct LineWriter {
     /// `None` when nothing more is to be said.
     pipe: Option<pipe::Sender>,
     ring: OwnedFd,
-    /// Up to where this process has something to say; the other side is told no more than is noted as whole.
+    /// Up to where this process has something to say; the other side gets no more than is noted as whole.
     queued: u64,
     /// Up to where it is in the pipe.
     sent: u64,
@@ -471,7 +471,7 @@ mod tests {
     const ROUNDS: usize = 40;
 
     #[tokio::test]
-    async fn whole_messages_are_sent_whoever_dies_in_the_middle() {
+    async fn whole_messages_are_sent_whichever_process_dies_in_the_middle() {
         let keep = Arc::new(HeapKeep::default());
         let (mut line, mut gets, _says) = line(&keep);
         let expected: Vec<u8> = (0..ROUNDS).flat_map(message).collect();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_was_given_is_received_once_more() {
+    async fn what_was_not_delivered_is_received_once_more() {
         let keep = Arc::new(HeapKeep::default());
         let (mut line, _gets, mut says) = line(&keep);
         std::thread::spawn(move || {

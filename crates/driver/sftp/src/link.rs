@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The connection there is now, made again when it is lost.
 //!
-//! Nobody dials ahead of need: a request that finds no connection has one made, and all that come meanwhile wait for the
+//! No connection is made ahead of need: a request that finds no connection has one made, and all that come meanwhile wait for the
 //! same. A server that owes an answer and has been silent for the whole patience is given up, so that the next request
 //! finds out whether it can be reached at all.
 
@@ -248,14 +248,14 @@ impl Shared {
         Ok(session)
     }
 
-    /// Moves its bytes until it ends, and finds out who is at its other end.
+    /// Moves its bytes until it ends, and finds out what is at its other end.
     fn serve(&self, session: &Session, connection: Connection, carrier: Box<dyn Carrier>) {
         let (served, asking) = (session.clone(), session.clone());
         self.runtime.spawn(Box::pin(async move {
             connection.await;
             see_off(&served, carrier).await;
         }));
-        // Nobody has to wait for it later on.
+        // No request has to wait for it later on.
         self.runtime.spawn(Box::pin(async move {
             asking.origin().await;
         }));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing a directory: several pieces are on their way at a time, and kept as long as the directory is open.
 //!
-//! The server tells names with their attributes, so nothing is asked for single files, unless a server leaves attributes out.
+//! The server sends names with their attributes, so nothing is asked for single files, unless a server leaves attributes out.
 
 use crate::attr::kind;
 use crate::fault::Fault;
@@ -66,7 +66,7 @@ struct Source {
 }
 
 impl Listing {
-    /// Opens the directory at `path`, and asks for its first names; `ahead` tells that no program waits for them yet.
+    /// Opens the directory at `path`, and asks for its first names; `ahead` says that no program waits for them yet.
     ///
     /// # Errors
     /// Why the server does not open it.
@@ -91,7 +91,7 @@ impl Listing {
     /// Why there are no more.
     pub(crate) async fn from(&self, first: usize, count: usize) -> Result<(Vec<Item>, bool)> {
         let mut state = self.state.lock().await;
-        // As many as fit, or a short directory would be told without its end when that comes a moment later.
+        // As many as fit, or a short directory would be returned without its end when that comes a moment later.
         while state.source.is_some() && state.items.len() < first.saturating_add(count) {
             if let Err(fault) = self.receive(&mut state).await {
                 (state.source, state.failed) = (None, Some(fault.into()));
@@ -171,7 +171,7 @@ impl Listing {
     }
 }
 
-/// What a piece of the listing of the directory at `path` tells; `None` behind the last one.
+/// The names in a piece of the listing of the directory at `path`; `None` after the last one.
 async fn received(
     link: &Link,
     session: &Session,
@@ -183,7 +183,7 @@ async fn received(
     if names.is_empty() { Ok(None) } else { items(link, session, path, names).await.map(Some) }
 }
 
-/// What the server listed, less what is no name; attributes that it left out, or tells of a link that is to be followed, are
+/// What the server listed, less what is no name; attributes that it left out, or that are those of a link to be followed, are
 /// asked for.
 async fn items(link: &Link, session: &Session, path: &[u8], names: Vec<Named>) -> Result<Piece, Fault> {
     let (mut items, mut odd, mut dropped) = (Vec::with_capacity(names.len()), None, 0);

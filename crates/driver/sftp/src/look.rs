@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Looking at a path: at a symbolic link itself, or at what it leads to.
 //!
-//! With `follow_symlinks` there are no links for whoever uses the tree, so every place that learns what a name leads to has
+//! With `follow_symlinks` there are no links for programs, so every place that learns what a name leads to has
 //! to ask in the same way, or one name would be two files. A link that leads nowhere is shown as the link it is, so that it
 //! can be seen and removed.
 
@@ -45,7 +45,7 @@ impl Link {
         self.options().follow_symlinks
     }
 
-    /// Asks for the attributes that whoever uses the tree sees at a path.
+    /// Asks for the attributes that programs see at a path.
     pub(crate) async fn look(&self, session: &Session, path: &[u8]) -> Look {
         Look::at(session, path, self.follows()).await
     }

@@ -31,7 +31,7 @@ impl Inner {
         Ok(entry)
     }
 
-    /// All steps are asked for at once; those behind what is no directory do not count.
+    /// All steps are asked for at once; those after what is no directory do not count.
     pub(crate) async fn walk_down(&self, op: Walk) -> Result<Entries> {
         let mut path = self.inodes.path(op.dir)?;
         let mut paths = Vec::with_capacity(op.names.len());
@@ -67,7 +67,7 @@ impl Inner {
             }
             let entry = match self.entry(dir, name, &attrs) {
                 Err(error) if entries.is_empty() => return Err(error),
-                // Who asks for the rest is told why; what was found so far has been counted.
+                // A request for the rest fails with the reason; what was found so far has been counted.
                 Err(_) => break,
                 Ok(entry) => entry,
             };
@@ -153,7 +153,7 @@ impl Inner {
         self.people.can_own()?;
         let path = self.inodes.child(op.dir, &op.name)?;
         if op.flags.contains(OpenFlags::ASYNC_CREATE)
-            && let Some(created) = self.create_behind(cx, &op, &path).await?
+            && let Some(created) = self.create_async(cx, &op, &path).await?
         {
             return Ok(created);
         }
@@ -242,7 +242,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Notes that a name was removed or is another file's now. What somebody still refers to keeps its last attributes.
+    /// Notes that a name was removed or is another file's now. What there are references to keeps its last attributes.
     fn is_gone(&self, dir: Node, name: &Name, attrs: Option<Attrs>) {
         let table = self.inodes.table();
         let Some(node) = table.get(dir, name) else { return };
@@ -373,7 +373,7 @@ impl Inner {
         self.change(&self.renaming(from, to)).await.map(|()| None)
     }
 
-    /// Renames over what has the new name, and tells its attributes if it is known.
+    /// Renames over what has the new name, and gives its attributes if it is known.
     async fn replace(&self, op: &Rename, from: &[u8], to: &[u8]) -> Result<Option<Attrs>, Fault> {
         let table = self.inodes.table();
         let (moved, there) = (table.get(op.dir, &op.name), table.get(op.to_dir, &op.to_name));

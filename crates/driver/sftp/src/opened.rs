@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which files are open, and what the next process is told of that.
+//! Which files are open, and what of that is noted for the next process.
 
 use crate::files::{Content, OpenFile, server_flags};
 use crate::kept::{Kept, WasOpen};
@@ -49,7 +49,7 @@ pub(crate) struct Removed {
     pub(crate) was_hidden: Option<Option<usize>>,
 }
 
-/// What is told of an open file: writes are answered when they were made, so that closing has nothing to tell.
+/// The reply to an open: writes are answered when they were made, so that closing has nothing to report.
 fn opened(handle: Handle) -> Opened {
     Opened { handle, how: OpenHow::NO_FLUSH, ..Opened::default() }
 }
@@ -163,7 +163,7 @@ impl Files {
         }
     }
 
-    /// A file of this node was seen by its path, at this time of day, by who asked at the moment `asked`.
+    /// A file of this node was seen by its path, at this time of day, by a request of the moment `asked`.
     pub(crate) fn saw(&self, node: Node, attrs: &Attrs, asked: u64, now: Time) {
         let mut table = lock(&self.open);
         if let Some(usage) = table.uses.get_mut(&node)
@@ -193,7 +193,7 @@ impl Files {
         file.ok_or_else(|| Errno::EBADF.because("the file is not open"))
     }
 
-    /// Takes a file out; tells what is known of it if nobody has it open any more, and whether it was hidden and where that is
+    /// Takes a file out; gives what is known of it if it is not open any more, and whether it was hidden and where that is
     /// noted.
     pub(crate) fn remove(&self, handle: Handle) -> Option<Removed> {
         let mut table = lock(&self.open);
@@ -226,7 +226,7 @@ impl Files {
         lock(&self.open).hidden.contains_key(&node)
     }
 
-    /// Notes that an open node lost its last name, as `note` tells processes to come; false when it is not open any more.
+    /// Notes that an open node lost its last name, which later processes find in `note`; false when it is not open any more.
     pub(crate) fn hide(&self, node: Node, note: Option<usize>) -> bool {
         let mut table = lock(&self.open);
         let is_open = table.uses.contains_key(&node);

@@ -195,7 +195,7 @@ impl Driver for Sftp {
 
     async fn statfs(&self, _: &Cx, op: StatFs) -> Result<FsStat> {
         if !self.0.extensions.contains(Extensions::STATVFS) {
-            // Programs want to know the longest name; all else is told as unknown.
+            // Programs want to know the longest name; all else is given as unknown.
             return Ok(FsStat { namelen: NAME_MAX, bsize: 4096, frsize: 4096, ..FsStat::default() });
         }
         let path = self.0.inodes.path(op.node)?;

@@ -4,7 +4,7 @@
 //! A server goes on with what it has received when the connection is lost: a write that was on its way may be done later,
 //! over what was written on the next connection meanwhile. So nothing that changes a file is made again before the process
 //! that may still do it is known to be gone. The protocol has nothing for that. But a server on Linux shows under `/proc`
-//! which process it is, and whether another one is still there; the number of the boot tells whether that is the same
+//! which process it is, and whether another one is still there; the number of the boot shows whether that is the same
 //! machine at all, and not another one of the same name. Where a server shows nothing of this, nothing is known.
 
 use crate::fault::Fault;

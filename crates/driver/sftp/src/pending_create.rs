@@ -56,7 +56,7 @@ impl Usual {
     }
 
     /// What a file will look like that is made in `dir` at a time, in seconds, if that is known.
-    fn foretell(&self, dir: Node, mode: u32, now: u32) -> Option<Attrs> {
+    fn predict(&self, dir: Node, mode: u32, now: u32) -> Option<Attrs> {
         let known = lock(&self.0);
         let made = known.get(&dir).filter(|made| mode & 0o7777 & !made.granted == 0)?;
         Some(Attrs {
@@ -110,10 +110,10 @@ impl PendingCreate {
 }
 
 impl Inner {
-    /// Has a file made that is told to be there, if it can be predicted what it will look like.
-    pub(crate) async fn create_behind(&self, cx: &Cx, op: &Create, path: &[u8]) -> Result<Option<Created>> {
+    /// Has a file made that was answered as existing, if it can be predicted what it will look like.
+    pub(crate) async fn create_async(&self, cx: &Cx, op: &Create, path: &[u8]) -> Result<Option<Created>> {
         let now = u32::try_from(self.link.runtime().coarse_wall().secs).unwrap_or_default();
-        let Some(attrs) = self.usual.foretell(op.dir, op.mode, now).filter(|_| !self.link.follows()) else {
+        let Some(attrs) = self.usual.predict(op.dir, op.mode, now).filter(|_| !self.link.follows()) else {
             return Ok(None);
         };
         let Some(session) = self.link.present() else { return Ok(None) };
@@ -153,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// Waits until an open file has been made; its attributes, if somebody had to wait for that.
+    /// Waits until an open file has been made; its attributes, if a request had to wait for that.
     ///
     /// # Errors
     /// Why it could not be made.

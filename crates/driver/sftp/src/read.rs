@@ -20,7 +20,7 @@ struct Piece {
 /// Why they cannot be read.
 pub(crate) async fn read_range(held: &Held, offset: u64, len: usize) -> Result<Vec<Bytes>, Fault> {
     // A server that states its limits answers fewer bytes at the end of the file only; from others, nothing but an empty answer
-    // says that it ends there. So the last byte, which may be behind the end, is asked for by itself.
+    // says that it ends there. So the last byte, which may be after the end, is asked for by itself.
     let short_is_the_end = held.session.has(Extensions::LIMITS);
     let end = offset + len as u64;
     let last = if short_is_the_end || len < 2 { end } else { end - 1 };

@@ -115,13 +115,13 @@ impl Inner {
         let held = self.handle_for(file, purpose).await?;
         let slot = file.slot(purpose);
         if purpose != For::Anything {
-            // Where that fails, the change itself tells why.
+            // Where that fails, the change itself says why.
             let _ = self.settle(file, slot, &held).await;
         }
         Ok(slot.known().begin(change, self.link.runtime().coarse_wall()))
     }
 
-    /// A file was seen by its path by who asked at the moment `asked`.
+    /// A file was seen by its path by a request of the moment `asked`.
     pub(crate) fn saw_by_path(&self, node: Node, attrs: &Attrs, asked: u64) {
         self.files.saw(node, attrs, asked, self.link.runtime().coarse_wall());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was last seen of files, and when it was seen that somebody else had changed one.
+//! What was last seen of files, and when it was seen that another client had changed one.
 //!
 //! A node is a place in the tree, and a handle of the server is a file: when others replace the file by renaming another one
 //! over it, the handle still leads to the old one. So reading goes on by a handle that was opened after the last sight of the
@@ -24,7 +24,7 @@ pub(crate) struct Seen(Mutex<State>);
 #[derive(Default)]
 struct State {
     files: HashMap<Node, File>,
-    /// The last change by somebody else that was seen.
+    /// The last change by another client that was seen.
     last: u64,
     /// Files that are not remembered may have been changed then.
     others: u64,
@@ -98,14 +98,14 @@ impl Seen {
         file.closed.clone().unwrap_or_else(|| Known::of(&Attrs { size, times, ..Attrs::NONE }))
     }
 
-    /// What is known of a file that nobody has open any more.
+    /// What is known of a file that is not open any more.
     pub(crate) fn closed(&self, node: Node, known: Arc<Known>) {
         if let Some(file) = lock(&self.0).files.get_mut(&node) {
             file.closed = Some(known);
         }
     }
 
-    /// Nobody refers to it any more.
+    /// There are no references to it any more.
     pub(crate) fn forget(&self, node: Node) {
         lock(&self.0).files.remove(&node);
     }

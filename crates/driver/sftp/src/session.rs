@@ -36,7 +36,7 @@ pub(crate) struct Sftp3 {
     orphaned: Orphaned,
 }
 
-/// Handles that were given to a former process, which nobody will use.
+/// Handles that were given to a former process, which will not be used.
 type Orphaned = Arc<Mutex<Vec<Bytes>>>;
 
 impl Protocol for Sftp3 {
@@ -190,7 +190,7 @@ impl Session {
         let protocol = Sftp3 { notes: notes.clone(), last_tag: 0, orphaned: Arc::clone(&orphaned) };
         let mut framed = Framed::new(protocol, reader, writer);
         let sent = framed.send(&Request::Init.encode(0)).await;
-        // Whoever does not listen may have said why.
+        // A server that does not read may have said why.
         let Some(greeting) = framed.receive().await.map_err(broken)? else {
             return Err(Errno::ENOTCONN.because("the connection ended before the server said anything"));
         };
@@ -262,14 +262,14 @@ impl Session {
         Pending { _wanted: Some(wanted), ..self.begin_frame(frame).await }
     }
 
-    /// As [`Session::begin`] for a piece of a listing that nobody waits for yet.
+    /// As [`Session::begin`] for a piece of a listing that no request waits for yet.
     pub(crate) async fn begin_ahead(&self, request: &Request<'_>) -> Pending {
         let expected = self.piece.load(Ordering::Relaxed);
         self.begin_frame(Frame::bulk(request.encode(0), Bytes::new(), expected)).await
     }
 
     /// As [`Session::begin`] for what is to be done after the writes that were asked for before.
-    pub(crate) async fn begin_behind(&self, request: &Request<'_>) -> Pending {
+    pub(crate) async fn begin_after(&self, request: &Request<'_>) -> Pending {
         self.begin_frame(Frame::bulk(request.encode(0), Bytes::new(), 0)).await
     }
 
@@ -293,7 +293,7 @@ impl Session {
         let (mux, patience, notes) = (self.mux.clone(), self.patience, self.notes.clone());
         let answered = move |packet: Result<Bytes, outrigger_mux::Error>| {
             if matches!(packet, Err(outrigger_mux::Error::TimedOut { .. })) && mux.silence() >= patience {
-                // Whether the server can be reached at all, the next connection tells.
+                // Whether the server can be reached at all, the next connection shows.
                 mux.close("the server does not answer");
             }
             let reply = packet.map_err(Fault::from).and_then(|packet| {
@@ -302,7 +302,7 @@ impl Session {
             if let (Some(notes), Ok(Reply::Handle(handle))) = (&notes, &reply) {
                 notes.kept.note_handle(notes.epoch, handle);
             }
-            // Whoever waited may be gone, and then nobody else would close what was opened.
+            // The request that waited may be gone, and then nothing else would close what was opened.
             if let Err(Ok(Reply::Handle(handle))) = sender.send(reply) {
                 close(&mux, notes.as_ref(), &handle);
             }
@@ -338,7 +338,7 @@ impl Session {
         self.mux.is_open()
     }
 
-    /// The process that serves it, where the server shows that. Whoever asks first waits for the answer.
+    /// The process that serves it, where the server shows that. The first request waits for the answer.
     pub(crate) async fn origin(&self) -> Option<&Origin> {
         self.origin.get_or_init(|| Origin::of(self)).await.as_ref()
     }
@@ -380,7 +380,7 @@ fn content(reply: Result<Reply, Fault>) -> Result<Bytes, Fault> {
     }
 }
 
-/// Behind all requests that use the handle, in whatever lane they wait: one that came to the server later would be about whatever
+/// After all requests that use the handle, in whatever lane they wait: one that came to the server later would be about whatever
 /// has been given the same handle there since.
 fn close(mux: &Mux, notes: Option<&Notes>, handle: &Bytes) {
     if let Some(notes) = notes {

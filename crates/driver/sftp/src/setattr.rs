@@ -228,7 +228,7 @@ impl Inner {
             // Where nothing is being written, nothing has to be waited for.
             let (set, look) = match turn.is_calm() {
                 true => (held.session.begin(&set).await, held.session.begin(&look).await),
-                false => (held.session.begin_behind(&set).await, held.session.begin_behind(&look).await),
+                false => (held.session.begin_after(&set).await, held.session.begin_after(&look).await),
             };
             turn.sent(held.session.epoch);
             let done = async {

@@ -50,7 +50,7 @@ pub(crate) struct Slot {
 
 enum State {
     Closed,
-    /// Asked for on this connection; nobody has waited for it yet.
+    /// Asked for on this connection; no request has waited for it yet.
     Opening(Session, Pending),
     Open(Arc<Held>),
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Targets of symbolic links as this side sees them.
 //!
-//! A server chooses the targets of its links, and whoever follows them does so on this machine: an absolute target leads to
+//! A server chooses the targets of its links, and programs follow them on this machine: an absolute target leads to
 //! files of ours. The user may have such links shown as relative ones, where they lead into the tree, and all others refused.
 
 use crate::inner::Inner;
@@ -28,7 +28,7 @@ impl Inner {
     }
 }
 
-/// The target that is shown for one told by the server, of a link `depth` levels below the root, which is at `base`.
+/// The target that is shown for one of the server, of a link `depth` levels below the root, which is at `base`.
 fn shown(target: &Bytes, base: &[u8], depth: usize, options: &Options) -> Result<Bytes> {
     let changes = options.transform_symlinks || options.contain_symlinks;
     let target = if changes { relative_target(target, base, depth) } else { target.clone() };

@@ -212,7 +212,7 @@ fn files_that_lost_their_names_while_open_live_on_and_are_removed_when_they_are_
 }
 
 #[test]
-fn renamed_files_keep_their_numbers_though_nobody_refers_to_them() {
+fn renamed_files_keep_their_numbers_without_references() {
     let Some(far) = Far::new() else { return };
     fs::write(far.path("a"), b"content").expect("written");
     let before = far.live(async |life| {

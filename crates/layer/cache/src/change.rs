@@ -332,7 +332,7 @@ impl Inner {
         let subjects = subjects(&mut request);
         let makes = |effect| matches!(effect, Effect::Adds { file: Added::New { exclusive: true, .. }, .. });
         let exclusive = request.effects().into_iter().any(makes);
-        let mut pending = self.set_out(&request, subjects);
+        let mut pending = self.set_out(cx, &request, subjects);
         let mut reply = self.below().service.call(cx, request).await;
         if exclusive {
             self.learn_creator(&reply);
@@ -363,7 +363,7 @@ impl Inner {
         }
     }
 
-    fn set_out(&self, request: &Request, subjects: Vec<Subject>) -> PendingChange<'_> {
+    fn set_out(&self, cx: &Cx, request: &Request, subjects: Vec<Subject>) -> PendingChange<'_> {
         let when = self.when();
         let mut table = lock(&self.table);
         let knowledge = Knowledge::of(request, &mut table, when.now);
@@ -381,7 +381,7 @@ impl Inner {
         nodes.iter().for_each(|&node| table.forget_predicted(node));
         let begun = Some(table.begin(nodes, places, when));
         drop(table);
-        let contents = self.change_contents(request);
+        let contents = self.change_contents(cx, request);
         PendingChange { inner: self, subjects, knowledge, contents, begun }
     }
 }

@@ -5,7 +5,7 @@ use crate::file::{Content, File};
 use crate::inner::Inner;
 use bytes::Bytes;
 use outrigger_core::ops::{OpenFlags, Write};
-use outrigger_core::{Effect, Node, Payload, Reply, Request, lock};
+use outrigger_core::{Cx, Effect, Node, Payload, Reply, Request, lock};
 use std::sync::Arc;
 
 /// What a change does to the content of one file.
@@ -32,8 +32,8 @@ pub(crate) struct Changed {
 
 impl Inner {
     /// What `request` does to content, which is marked before it sets out: what is read meanwhile may be old or new.
-    pub(crate) fn change_contents(&self, request: &Request) -> Option<Changed> {
-        let mut changed = self.content_changes(request)?;
+    pub(crate) fn change_contents(&self, cx: &Cx, request: &Request) -> Option<Changed> {
+        let mut changed = self.content_changes(cx, request)?;
         if let Some(file) = self.known_file(changed.node) {
             let mut content = lock(&file.content);
             match changed.does {
@@ -48,10 +48,10 @@ impl Inner {
         Some(changed)
     }
 
-    fn content_changes(&self, request: &Request) -> Option<Changed> {
+    fn content_changes(&self, cx: &Cx, request: &Request) -> Option<Changed> {
         let effects = || request.effects().into_iter();
         let content = effects().find_map(|effect| match (effect, request) {
-            (Effect::Writes { node, .. }, Request::Write(op)) => Some((node, self.writes(op))),
+            (Effect::Writes { node, .. }, Request::Write(op)) => Some((node, self.writes(cx, op))),
             (Effect::Writes { node, .. } | Effect::Anything { node }, _) => Some((node, Does::Replaces)),
             _ => None,
         });
@@ -71,9 +71,10 @@ impl Inner {
     }
 
     /// A write to a place that is known in advance.
-    fn writes(&self, op: &Write) -> Does {
+    fn writes(&self, cx: &Cx, op: &Write) -> Does {
         let flags = self.handles.file(op.node, op.handle).and_then(|open| open.flags);
-        let appends = flags.is_none_or(|flags| flags.contains(OpenFlags::APPEND)) && !op.cached;
+        // A former process knew how it was opened.
+        let appends = cx.writes_at_end(flags.unwrap_or(OpenFlags::APPEND), op.cached);
         match &op.data {
             _ if appends => Does::Replaces,
             Payload::File(_) => Does::Replaces,

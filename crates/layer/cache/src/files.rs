@@ -99,8 +99,7 @@ impl Inner {
     /// Closes a file.
     pub(crate) fn close<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
         let Some((open, last)) = self.handles.close_file(op.node, op.handle) else {
-            // A former process opened it.
-            return self.end_of_file(cx, op);
+            return self.close_of_former(cx, op);
         };
         Answer::later(async move {
             if last {
@@ -122,23 +121,42 @@ impl Inner {
         match open.real() {
             Some(real) => {
                 op.handle = real;
+                let early = open.flushed_early.load(Ordering::Relaxed);
                 let reply = self.end_of_file(cx, op).await;
-                if let (Reply::Error(error), true) = (&reply, open.flushed_early.load(Ordering::Relaxed)) {
-                    let mut table = lock(&self.table);
-                    let is_unlinked = table.record(open.node).is_some_and(|record| record.dying);
-                    table.changed_elsewhere(open.node);
-                    table.replace_content(open.node);
-                    drop(table);
-                    if !is_unlinked {
-                        self.writeback.lose(open.node, None, error);
-                    }
-                }
+                self.note_close(open.node, early, &reply);
                 reply
             }
             None => {
                 self.settle(cx).await;
                 Reply::Done(())
             }
+        }
+    }
+
+    /// Closes a file that a former process opened, and may have flushed early.
+    fn close_of_former<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
+        let early = op.flags.writes() && lock(&self.table).policy(op.node).writes == Writes::Behind;
+        if !early {
+            return self.end_of_file(cx, op);
+        }
+        Answer::later(async move {
+            let node = op.node;
+            let reply = self.end_of_file(cx, op).await;
+            self.note_close(node, early, &reply);
+            reply
+        })
+    }
+
+    /// A file was closed below. Where close(2) had succeeded early, an error is that of a delayed write.
+    fn note_close(&self, node: Node, early: bool, reply: &Reply) {
+        let Some(error) = reply.error().filter(|_| early) else { return };
+        let mut table = lock(&self.table);
+        let is_unlinked = table.record(node).is_some_and(|record| record.dying);
+        table.changed_elsewhere(node);
+        table.replace_content(node);
+        drop(table);
+        if !is_unlinked {
+            self.writeback.lose(node, None, error);
         }
     }
 

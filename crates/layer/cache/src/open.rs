@@ -9,6 +9,7 @@ use crate::file::File;
 use crate::fill::{DirBelow, Fill};
 use crate::inner::Inner;
 use crate::moment::Moment;
+use crate::options::Writes;
 use crate::readahead::Readahead;
 use crate::record::SharedNames;
 use outrigger_core::ops::{Open, OpenFlags, Release};
@@ -355,9 +356,12 @@ impl Inner {
         let mut table = lock(&self.table);
         let file = table.file(node, self.now());
         table.pin(node);
+        // The former process may have done so; a handle of ours is never written.
+        let flushed_early = !is_own(handle) && table.policy(node).writes == Writes::Behind;
+        let flushed_early = AtomicBool::new(flushed_early);
         drop(table);
         let flags = is_own(handle).then_some(OpenFlags::empty());
-        let adopted = OpenFile { slot, ..OpenFile::new(node, handle, file, flags, false) };
+        let adopted = OpenFile { slot, flushed_early, ..OpenFile::new(node, handle, file, flags, false) };
         *lock(&adopted.real) = below.checked_sub(1).map(Handle);
         let (open, new) = self.handles.adopt(adopted);
         if !new {

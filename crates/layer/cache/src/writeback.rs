@@ -14,7 +14,7 @@ use crate::pool;
 use crate::table::Table;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
-use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, SetAttr, Write};
+use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, RenameFlags, SetAttr, Write};
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
@@ -27,7 +27,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Of so many files it is noted that writes failed without a report to a program.
+/// Of at most so many files it is noted that writes failed without a report to a program.
 const LOST: usize = 1000;
 
 /// A file of which something was lost.
@@ -123,9 +123,7 @@ impl Writeback {
 
     /// A program got the error of the writes to a file.
     pub(crate) fn reported(&self, node: Node) {
-        if let Some(log) = &self.log {
-            log.reported(node);
-        }
+        self.log.iter().for_each(|log| log.reported(node));
         lock(&self.lost).remove(&node);
     }
 
@@ -277,7 +275,7 @@ impl Drop for RunningJob {
 
 impl Inner {
     pub(crate) fn write<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Write) -> Answer<'a> {
-        let Some((open, data)) = self.may_delay(&op) else { return self.change(cx, op.into()) };
+        let Some((open, data)) = self.may_delay(cx, &op) else { return self.change(cx, op.into()) };
         let weight = Piece::weight_of(data.len());
         if self.writeback.take(weight) {
             return match self.delay(cx, &op, &open, data) {
@@ -295,11 +293,11 @@ impl Inner {
     }
 
     /// The file and the bytes of a write that need not be made before it is answered.
-    fn may_delay(&self, op: &Write) -> Option<(Arc<OpenFile>, Bytes)> {
+    fn may_delay(&self, cx: &Cx, op: &Write) -> Option<(Arc<OpenFile>, Bytes)> {
         let open = self.handles.file(op.node, op.handle)?;
         let flags = open.flags?;
-        let appends = flags.contains(OpenFlags::APPEND) && !op.cached;
-        let at_once = appends || flags.intersects(OpenFlags::DSYNC | OpenFlags::DIRECT);
+        let at_once =
+            cx.writes_at_end(flags, op.cached) || flags.intersects(OpenFlags::DSYNC | OpenFlags::DIRECT);
         let too_far = op.offset.checked_add(op.data.len() as u64).is_none_or(|end| end > i64::MAX as u64);
         if at_once || too_far || is_own(op.handle) || !flags.writes() || op.data.is_empty() {
             return None;
@@ -459,13 +457,11 @@ impl Inner {
         if self.writeback.bytes() == 0 || !depends_on_content(request) {
             return Vec::new();
         }
-        let named = request.effects().into_iter().find_map(|effect| match effect {
-            Effect::Moves { dir, name, .. }
-            | Effect::Adds { dir, name, file: Added::New { exclusive: false, .. } } => {
-                self.leads_to(dir, name)
-            }
+        let replaced = request.effects().into_iter().find_map(|effect| match effect {
+            Effect::Adds { dir, name, file: Added::New { exclusive: false, .. } } => self.leads_to(dir, name),
             _ => None,
         });
+        let named = self.get_names(request).into_iter().chain(replaced);
         let nodes = subjects(request).into_iter().map(|subject| subject.node).chain(named);
         nodes.filter_map(|node| Some((node, self.writeback.file(node)?))).collect()
     }
@@ -476,24 +472,32 @@ impl Inner {
     /// Of a file that is to get another name: what went wrong with them, if that was not reported. It might replace one that is
     /// well.
     pub(crate) async fn write_first(self: &Arc<Self>, request: &mut Request) -> Result<()> {
-        let named = self.gets_a_name(request);
+        let mut named = self.get_names(request);
         for file in self.created_first(request) {
             file.gate.wait(|| (!lock(&file.delayed).is_being_created()).then_some(())).await;
         }
         for (node, file) in self.written_first(request) {
             self.written(node, &file).await;
         }
-        let lost = named.or_else(|| self.gets_a_name(request)).and_then(|node| self.take_loss(node));
-        lost.map_or(Ok(()), Err)
+        named.extend(self.get_names(request));
+        named.into_iter().find_map(|node| self.take_loss(node)).map_or(Ok(()), Err)
     }
 
-    /// The file to which a request gives another name, as far as that is known.
-    fn gets_a_name(&self, request: &Request) -> Option<Node> {
-        request.effects().into_iter().find_map(|effect| match effect {
-            Effect::Moves { dir, name, .. } => self.leads_to(dir, name),
-            Effect::Adds { file: Added::Existing(node), .. } => Some(node),
-            _ => None,
-        })
+    /// The files to which a request gives another name, as far as that is known.
+    fn get_names(&self, request: &Request) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        for effect in request.effects() {
+            match effect {
+                Effect::Moves { dir, name, to_dir, to_name, flags } => {
+                    nodes.extend(self.leads_to(dir, name));
+                    let exchanges = flags.contains(RenameFlags::EXCHANGE);
+                    nodes.extend(exchanges.then(|| self.leads_to(to_dir, to_name)).flatten());
+                }
+                Effect::Adds { file: Added::Existing(node), .. } => nodes.push(node),
+                _ => {}
+            }
+        }
+        nodes
     }
 
     /// Why a write to a file failed, if that was not reported; it is now.

@@ -259,7 +259,7 @@ impl Inner {
         now: i64,
     ) -> Answer<'a> {
         let born = self.near.load(Ordering::Relaxed) && self.births.load(Ordering::Relaxed);
-        let traces = Traces { born, recent: &self.recent, now, appends: cx.appends };
+        let traces = Traces { born, recent: &self.recent, now, appends: cx.appends == Some(true) };
         let before = match before::is_needed(&request, &traces) {
             false => Some(Before::Unknown),
             true => self.names.before(&request, now),

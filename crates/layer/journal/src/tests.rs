@@ -103,7 +103,7 @@ impl Process {
     fn ask(&self, id: u64, slot: u32, request: impl Into<Request>) -> Option<Reply> {
         let request = request.into();
         let appends = matches!(&request, Request::Write(op) if op.handle == APPENDING);
-        let cx = Cx { slot, appends, ..Cx::new(id, Credentials::ROOT, "test") };
+        let cx = Cx { slot, appends: Some(appends), ..Cx::new(id, Credentials::ROOT, "test") };
         poll_once(self.top.call(&cx, request).into_future())
     }
 }

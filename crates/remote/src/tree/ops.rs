@@ -191,11 +191,10 @@ impl<S: FileServer> Driver for FileTree<S> {
         .await
     }
 
-    async fn write(&self, _: &Cx, op: Write) -> Result<Count> {
-        let flags = self.0.open.flags(op.handle)?;
+    async fn write(&self, cx: &Cx, op: Write) -> Result<Count> {
+        let appends = cx.writes_at_end(self.0.open.flags(op.handle)?, op.cached);
         self.run(async move |inner| {
             let _lock = inner.locks.lock(op.node).await;
-            let appends = flags.contains(OpenFlags::APPEND) && !op.cached;
             let at = if appends { u64::MAX } else { op.offset };
             let staged = inner.stage(op.node, at).await?;
             let at = if appends { staged.state().size } else { op.offset };

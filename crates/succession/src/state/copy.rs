@@ -6,7 +6,7 @@ use crate::flight::Ask;
 use crate::record::Event;
 
 impl State {
-    /// A request that was taken from somebody else before, who was not told the reply, gets it now or when it comes.
+    /// A request that another process had taken, and whose reply it did not deliver, gets that now or when it comes.
     pub(super) fn expected(&mut self, ask: Ask) -> Option<Ask> {
         if !self.undelivered.may_have(&ask.requester) {
             return Some(ask);
@@ -17,9 +17,9 @@ impl State {
         }
         let flying = self.flying.values_mut().filter_map(|flight| flight.ask.as_mut());
         let asked = flying.chain(&mut self.queue).map(|ask| &mut ask.requester);
-        let told = self.checkpoint.iter_mut().flat_map(|checkpoint| &mut checkpoint.told);
+        let waiting = self.checkpoint.iter_mut().flat_map(|checkpoint| &mut checkpoint.waiting);
         match asked
-            .chain(told.map(|(requester, _)| requester))
+            .chain(waiting.map(|(requester, _)| requester))
             .find(|before| before.is_the_same(&ask.requester))
         {
             Some(before) => {
@@ -30,7 +30,7 @@ impl State {
         }
     }
 
-    /// What somebody else has recorded happens here too.
+    /// What the serving process has recorded happens in this copy, too.
     pub fn follow(&mut self, event: Event) {
         match event {
             Event::Asked { requester, cred, request } => self.take(Ask::new(cred, request, requester)),

@@ -6,7 +6,7 @@ use futures_channel::oneshot::Sender;
 use outrigger_core::rebind::bind;
 use outrigger_core::{Credentials, Reply, Request};
 
-/// What is being looked at, in our numbers, and who waits.
+/// What is being looked at, in our numbers, and the sender of its reply.
 pub(super) struct Look {
     pub(super) request: Request,
     sender: Sender<Reply>,
@@ -14,7 +14,7 @@ pub(super) struct Look {
 
 impl State {
     /// The request in the worker's numbers, if it may be looked at without being taken: the worker has all it needs, it changes
-    /// nothing, and what is told matters to nobody later.
+    /// nothing, and the reply matters to no later request.
     pub fn may_look(&mut self, request: &Request) -> Option<Request> {
         let only_looks = request.effects().into_iter().next().is_none();
         if !only_looks || !self.serves || self.failed.is_some() || self.ending {
@@ -31,7 +31,7 @@ impl State {
         self.looking.insert(self.looks, Look { request, sender });
     }
 
-    /// The reply gets our numbers; gives who is to be told.
+    /// The reply gets our numbers; gives its sender.
     pub fn looked_at(&mut self, id: u64, reply: &mut Reply) -> Option<Sender<Reply>> {
         let Look { mut request, sender } = self.looking.remove(&id)?;
         if let Err(error) = self.files.learn(&mut request, reply) {

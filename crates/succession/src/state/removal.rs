@@ -9,7 +9,7 @@ use outrigger_core::ops::Unlink;
 use outrigger_core::{Added, Credentials, Effect, Handle, Name, Node, Opening, Reply, Request};
 
 impl State {
-    /// Whether a file that loses a name by the change, or is made without one, is to keep a name that nobody is shown; or has
+    /// Whether a file that loses a name by the change, or is made without one, is to keep a name that programs do not see; or has
     /// kept one, and is to get no other. See [`KEEPS`](crate::place::KEEPS).
     pub(super) fn keeps_name(&self, request: &Request) -> bool {
         let is_used = |node| self.files.silly_rename.is_open(node) || self.is_being_opened(node);
@@ -64,7 +64,7 @@ impl State {
         node.into_iter().for_each(|node| self.let_go(node));
     }
 
-    /// Has the name removed that a file has kept, if it is not open. Nobody waits for that, but it is a change as others are:
+    /// Has the name removed that a file has kept, if it is not open. No program waits for that, but it is a change as others are:
     /// repeated after a death.
     pub(super) fn let_go(&mut self, node: Node) {
         if let Some(name) = self.files.silly_rename.superfluous(node)
@@ -72,7 +72,7 @@ impl State {
         {
             self.files.silly_rename.goes(node);
             let request = Unlink { dir: REMOVED, name }.into();
-            self.queue.push_back(Ask::new(Credentials::ROOT, request, Requester::nobody()));
+            self.queue.push_back(Ask::new(Credentials::ROOT, request, Requester::none()));
         }
     }
 }

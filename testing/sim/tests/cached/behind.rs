@@ -7,9 +7,10 @@ use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::OpenHow;
 use outrigger_core::{
-    Abilities, Credentials, Cx, Errno, Handle, Layer, LockOwner, Node, OpCode, OpSet, Payload, Place, Result,
-    Runtime, Service, SetAttrs, Stack, ask,
+    Abilities, Credentials, Cx, Errno, Handle, HeapKeep, Layer, LockOwner, Node, OpCode, OpSet, Payload,
+    Place, Result, Runtime, Service, SetAttrs, Stack, ask,
 };
+use outrigger_layer_cache::{Cache, Options};
 use outrigger_sim::{Sim, explore};
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,6 +133,63 @@ fn a_delayed_write_that_fails_when_the_file_is_closed_below_is_lost() {
     let renamed = client.ask(Rename { dir: Node::ROOT, name: name("file"), to_dir, to_name, flags });
     assert_eq!(renamed.map_err(|error| error.errno), Err(Errno::ENOSPC));
     assert!(client.control.lost().is_empty());
+}
+
+/// The process that had answered close(2) early dies: what closing the file below brings to light is a loss all the same.
+#[test]
+fn a_file_that_a_former_process_flushed_early_is_lost_when_it_cannot_be_closed_below() {
+    for written_by_the_first in [true, false] {
+        let sim = Sim::new(7);
+        let (below, keep) = (shared_tree(&sim), HeapKeep::default());
+        let mut options = Options::default();
+        BEHIND.iter().for_each(|(key, value)| options.set(key, value).expect("a good option"));
+        let process = || {
+            let cache = Cache::with_keep(&options, sim.clone(), None, &keep).expect("a cache");
+            Client::over(&sim, &below, cache)
+        };
+        let first = process();
+        let node = first.make(Node::ROOT, "file", b"").node;
+        let (handle, _) = open(&first, node, OpenFlags::WRITE_ONLY);
+        first.stall(OpCode::Write, 0);
+        write(&first, node, handle, 0, pattern(1000, 1));
+        flush(&first, node, handle).expect("that waits for nothing");
+        if written_by_the_first {
+            first.go_on();
+            let control = first.control.clone();
+            sim.block_on(async move { control.written().await });
+        }
+        let next = process();
+        next.lookup(Node::ROOT, "file").expect("it takes over with the first request");
+        next.fail(OpCode::Release);
+        let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+        next.ask(Release { node, handle, flags, owner, flock_release: false }).expect_err("not stored");
+        let lost: Vec<Node> = next.control.lost().iter().map(|lost| lost.node).collect();
+        assert_eq!(lost, [node], "written by the first: {written_by_the_first}");
+    }
+}
+
+#[test]
+fn files_that_exchange_their_names_have_no_loss_that_is_not_reported() {
+    for (first, second) in [("file", "other"), ("other", "file")] {
+        let sim = Sim::new(8);
+        let (client, node, _) = with_file(&sim, 100, BEHIND);
+        let other = client.make(Node::ROOT, "other", b"").node;
+        let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+        client.fail_writes(1);
+        write(&client, node, handle, 0, pattern(1000, 1));
+        let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+        client.ask(Release { node, handle, flags, owner, flock_release: false }).expect("closed");
+        assert_eq!(client.control.lost().len(), 1);
+        let exchange = || {
+            let (dir, to_dir, flags) = (Node::ROOT, Node::ROOT, RenameFlags::EXCHANGE);
+            let op = Rename { dir, name: name(first), to_dir, to_name: name(second), flags };
+            client.ask(op).map_err(|error| error.errno)
+        };
+        assert_eq!(exchange(), Err(Errno::ENOSPC), "{first}");
+        assert_eq!(client.lookup(Node::ROOT, "other").expect("found").node, other, "nothing was exchanged");
+        assert!(client.control.lost().is_empty());
+        assert_eq!(exchange(), Ok(()));
+    }
 }
 
 /// A tree without locks.

@@ -13,6 +13,7 @@ mod following;
 mod replay;
 mod replies;
 
+use crate::Options;
 use crate::connection::{Input, PATIENCE, greeted};
 use crate::worker::{CONTROL, Log as Messages, Worker};
 use following::Following;
@@ -21,13 +22,14 @@ use outrigger_core::supervise::{Death, History, Policy, Supervisor};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Cx, Errno, Error, Reply, Request, Result, lock};
 use outrigger_succession::control::Control;
-use outrigger_succession::{Ask, Role, State, Task, tell};
+use outrigger_succession::{Ask, Role, State, Task, deliver};
 use replay::{Fault, Replay};
 use replies::Replies;
 use std::fs::File;
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -77,6 +79,9 @@ struct Shared {
     /// None when the image is unmounted: the process that starts workers holds the image.
     start: Mutex<Option<Start>>,
     patience: Duration,
+    policy: Policy,
+    /// Unmounting has taken too long: no worker is started any more.
+    is_late: AtomicBool,
     /// The end, and how it came.
     end: Mutex<Option<Result<()>>>,
 }
@@ -89,17 +94,17 @@ struct Life {
 }
 
 impl Guarded {
-    /// Starts the first worker. Each is to hold so many files at most.
+    /// Starts the first worker of an image that is opened with these options.
     ///
     /// # Errors
     /// What it says about the image, or how it ended.
-    pub(crate) fn begin(start: Start, patience: Option<Duration>, most: usize) -> Result<Self> {
+    pub(crate) fn begin(start: Start, options: &Options) -> Result<Self> {
         let messages = Messages::new()?.file;
         let control = Control::at(Arc::new(messages.try_clone()?), CONTROL);
         control.set_clock(None)?;
-        let patience = patience.unwrap_or(PATIENCE);
+        let patience = options.patience.unwrap_or(PATIENCE);
         let Life { worker, socket, input } = Life::begin(&start, &messages, patience)?;
-        let mut state = State::new(Role::Own, most)?;
+        let mut state = State::new(Role::Own, options.files())?;
         state.log.checkpoints = control.checkpoints()?;
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -113,6 +118,8 @@ impl Guarded {
             messages,
             start: Mutex::new(Some(start)),
             patience,
+            policy: POLICY.held(options.hold),
+            is_late: AtomicBool::new(false),
             end: Mutex::new(None),
         });
         let (alive, ended) = mpsc::channel();
@@ -187,6 +194,7 @@ impl Guarded {
         self.shared.ring();
         if ended.recv_timeout(self.shared.patience) == Err(RecvTimeoutError::Timeout) {
             let late = Errno::EIO.because("unmounting took too long (patience=)");
+            self.shared.is_late.store(true, Ordering::Relaxed);
             self.shared.with(|state| state.fail(&late));
             lock(&self.shared.worker).kill();
         }
@@ -215,7 +223,7 @@ impl Shared {
         let result = work(&mut state);
         let answered = state.answers();
         drop(state);
-        tell(answered);
+        deliver(answered);
         result
     }
 
@@ -316,7 +324,7 @@ impl Shared {
 
     /// Starts a worker that knows what the one before had replied.
     fn revive(&self) -> Result<Arc<UnixStream>> {
-        let (mut supervisor, begun) = (Supervisor::new(POLICY), Instant::now());
+        let (mut supervisor, begun) = (Supervisor::new(self.policy), Instant::now());
         loop {
             let fault = match self.try_to_revive() {
                 Ok(socket) => return Ok(socket),
@@ -327,7 +335,9 @@ impl Shared {
             if !by_others {
                 supervisor.failed(begun.elapsed(), false);
             }
-            if supervisor.is_given_up(begun.elapsed()) || by_others && begun.elapsed() > self.patience {
+            let longest = self.patience.max(self.policy.hold);
+            let is_over = supervisor.is_given_up(begun.elapsed()) || by_others && begun.elapsed() > longest;
+            if is_over || self.is_late.load(Ordering::Relaxed) {
                 return Err(fault.into());
             }
             std::thread::sleep(supervisor.pause());

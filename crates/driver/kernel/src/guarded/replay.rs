@@ -9,7 +9,7 @@ use outrigger_core::{Credentials, Errno, Error, Handle, Name, Node, Reply, Reque
 use outrigger_succession::State;
 use outrigger_succession::control::Control;
 use outrigger_succession::files::Returned;
-use outrigger_succession::log::{Entry, Told, printable};
+use outrigger_succession::log::{Entry, Outcome, printable};
 use outrigger_succession::place::{FIRST_CHANGE, REMOVED, REMOVED_NAME};
 use std::collections::HashMap;
 use std::io::Write;
@@ -88,21 +88,21 @@ impl<'a> Replay<'a> {
             .set_clock(Some(self.control.time(entry.change).map_err(Error::from)?))
             .map_err(Error::from)?;
         let reply = self.ask(FIRST_CHANGE + entry.change, entry.cred.clone(), request)?;
-        let told = Told::of(&reply);
-        if !entry.told.agrees(&told) {
+        let outcome = Outcome::of(&reply);
+        if !entry.outcome.agrees(&outcome) {
             let request = printable(&mut decoded(entry)?);
             let what = match reply {
                 Reply::Error(error) => error.to_string(),
-                _ => format!("{:?} instead of {:?}", told.count, entry.told.count),
+                _ => format!("{:?} instead of {:?}", outcome.count, entry.outcome.count),
             };
             let why = format!("'{request}' cannot be repeated after the death of the kernel code: {what}");
             return Err(Errno::EIO.because(why).into());
         }
-        if let (Some(node), Some(theirs)) = (entry.told.node, told.node) {
+        if let (Some(node), Some(theirs)) = (entry.outcome.node, outcome.node) {
             self.nodes.insert(node, theirs);
             *self.references.entry(theirs).or_default() += 1;
         }
-        if let (Some(handle), Some(theirs)) = (entry.told.handle, told.handle) {
+        if let (Some(handle), Some(theirs)) = (entry.outcome.handle, outcome.handle) {
             self.handles.insert(handle, theirs);
         }
         Ok(())

@@ -23,7 +23,7 @@ const PROBE: &str = ".go-fuse-epoll-hack";
 const OPTIONS_MAX: usize = 4096;
 const TYPE_MAX: usize = 256;
 
-/// What the program told mount(2).
+/// What the program passed to mount(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
     /// The directory, absolute.
@@ -52,7 +52,7 @@ const FLAGS: &[(&str, u64)] = &[
 ];
 
 impl Mounted {
-    /// What the program restricts its mount to, by the names of mount(8): its flags, or what it told fusermount3.
+    /// What the program restricts its mount to, by the names of mount(8): its flags, or what it passed to fusermount3.
     pub fn restrictions(&self) -> impl Iterator<Item = &'static str> {
         let listed = |name: &str| {
             self.options.as_bytes().split(|&byte| byte == b',').any(|item| item == name.as_bytes())
@@ -99,7 +99,7 @@ impl Calls {
     /// mount(2): the connection takes the place of the device, and all went well. Other types than FUSE pass.
     fn mount(&mut self, waiting: &Waiting<'_>) {
         // A mount that cannot be read must not happen for real.
-        let told = told_mount(waiting).and_then(|told| match told {
+        let told = mount_arguments(waiting).and_then(|told| match told {
             Some(told) if waiting.is_valid() => Ok(Some(told)),
             Some(_) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
             None => Ok(None),
@@ -186,9 +186,9 @@ fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// What mount(2) was told: the descriptor of the device, the mount and the absolute path as written; `None` when this is
+/// What mount(2) got: the descriptor of the device, the mount and the absolute path as written; `None` when this is
 /// no FUSE mount.
-fn told_mount(waiting: &Waiting<'_>) -> io::Result<Option<(u32, Mounted, PathBuf)>> {
+fn mount_arguments(waiting: &Waiting<'_>) -> io::Result<Option<(u32, Mounted, PathBuf)>> {
     let [source, target, fstype, flags, options, _] = waiting.arguments;
     let Some(fstype) = waiting.string(fstype, TYPE_MAX)?.filter(|name| name.as_bytes().starts_with(b"fuse"))
     else {

@@ -138,7 +138,7 @@ fn seccomp(flags: libc::c_ulong, program: &libc::sock_fprog) -> io::Result<Owned
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+    // SAFETY: the call succeeded, so this is a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

@@ -2,8 +2,8 @@
 //! The process between us and the program: all that the program starts becomes its descendant, and ends with it.
 //!
 //! A FUSE program forks: to daemonise, for fusermount, for ssh. A process group does not hold them together, since
-//! setsid(2) leaves it. A child subreaper does: whoever loses its parent becomes a child of this process, which so
-//! learns of every end, and can kill until nobody is left. It does that on SIGTERM, and the kernel sends it SIGTERM
+//! setsid(2) leaves it. A child subreaper does: a process that loses its parent becomes a child of this process, which so
+//! learns of every end, and can kill until none is left. It does that on SIGTERM, and the kernel sends it SIGTERM
 //! when the thread that made it ends, however that happens (`PR_SET_PDEATHSIG`).
 //!
 //! It is a fork of a process that may have had threads, and never executes another program: it makes system calls and
@@ -104,7 +104,7 @@ fn supervise(program: Pid) -> i32 {
                 }
             }
             Ok(None) => {
-                // Whoever has lost a killed parent is our child by now.
+                // A process that has lost a killed parent is our child by now.
                 if killing {
                     kill_children();
                 }

@@ -34,7 +34,7 @@
 //! * set-user-ID programs run without their privileges (`PR_SET_NO_NEW_PRIVS`).
 //! * The program may mount once. A real unmount does not reach it: its end of the socket hangs up instead.
 //! * A program that looks for its mount in `/proc/self/mountinfo` (`rclone mount --daemon`) does not find it.
-//! * Whoever kills the small process itself leaves the others alone with a socket that has hung up.
+//! * A kill of the small process itself leaves the others alone with a socket that has hung up.
 mod calls;
 mod filter;
 mod init;
@@ -86,7 +86,7 @@ pub struct Launch {
 pub enum Mountpoint {
     /// The one its command names. Only as long as nothing is mounted there that the program itself is to serve.
     Named,
-    /// A private empty directory, in place of this word of the command: what [`Mounted::argument`] told at the first start.
+    /// A private empty directory, in place of this word of the command: what [`Mounted::argument`] was at the first start.
     Replaced(usize),
     /// A private empty directory, in place of each `{}` of the command, or as its last argument when there is none.
     Private,
@@ -101,7 +101,7 @@ pub struct Program {
     /// owes a reply for ever. Far smaller ones can fail too (`ENOBUFS`) when the kernel's memory is fragmented, so reads and
     /// writes of 128 KiB are a good choice.
     pub message_max: usize,
-    /// What the program told mount(2).
+    /// What the program passed to mount(2).
     pub mounted: Mounted,
     /// Its processes.
     pub processes: Processes,
@@ -130,7 +130,7 @@ pub enum LaunchError {
         exit: Exit,
     },
     /// The deadline came first; what ran of it is being killed.
-    #[error("{program} has not mounted in time{}", processes::telling(said))]
+    #[error("{program} has not mounted in time{}", processes::last_output(said))]
     Late {
         /// The program.
         program: String,

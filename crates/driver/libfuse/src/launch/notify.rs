@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The listener of the filter: system calls that wait, the memory of who waits, and answers (seccomp_unotify(2)).
+//! The listener of the filter: system calls that wait, the memory of their callers, and answers (seccomp_unotify(2)).
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 /// What a waiting system call gets.
 #[derive(Debug)]
 pub enum Answer {
-    /// The kernel does it, as if nobody had asked.
+    /// The kernel does it, as without a filter.
     Pass,
     /// It succeeds with 0; nothing happens.
     Done,
@@ -33,7 +33,7 @@ pub struct Waiting<'a> {
     pub thread: u32,
 }
 
-/// The descriptor that tells of system calls.
+/// The descriptor that reports system calls.
 pub struct Listener(OwnedFd);
 
 impl AsFd for Listener {
@@ -44,7 +44,7 @@ impl AsFd for Listener {
 
 impl Listener {
     pub fn new(descriptor: OwnedFd) -> Self {
-        /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: who is woken runs on the same processor at once (Linux 6.6).
+        /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the woken thread runs on the same processor at once (Linux 6.6).
         const WAKE_HERE: u64 = 1;
         let request = libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS;
         // SAFETY: the argument is a number. Older kernels refuse the request, which changes nothing but speed.
@@ -90,7 +90,7 @@ impl Waiting<'_> {
         let mut bytes = Vec::new();
         while bytes.len() < limit {
             let at = address.wrapping_add(bytes.len() as u64);
-            // Within a page, so that memory behind the string need not exist.
+            // Within a page, so that memory after the string need not exist.
             let chunk = (PAGE - at as usize % PAGE).min(limit - bytes.len());
             let start = bytes.len();
             bytes.resize(start + chunk, 0);

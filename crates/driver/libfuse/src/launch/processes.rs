@@ -41,7 +41,7 @@ pub enum End {
     Code(i32),
     /// By this signal.
     Signal(i32),
-    /// Nobody told us: the process that watches the program was killed.
+    /// Not known: the process that watches the program was killed.
     Unknown,
 }
 
@@ -68,12 +68,12 @@ impl fmt::Display for End {
 
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.end, telling(&self.said))
+        write!(f, "{}{}", self.end, last_output(&self.said))
     }
 }
 
 /// What a program said, as the end of a sentence about it.
-pub fn telling(said: &str) -> String {
+pub fn last_output(said: &str) -> String {
     match said.trim() {
         "" => " and said nothing".to_owned(),
         said => format!("; it said: {said}"),
@@ -92,7 +92,7 @@ impl Processes {
         self.0.lock().exit.is_none()
     }
 
-    /// Kills them all, until none is left. Returns at once; [`Self::wait`] tells when it is done.
+    /// Kills them all, until none is left. Returns at once; [`Self::wait`] waits for the end.
     pub fn kill(&self) {
         self.0.kill();
     }
@@ -112,7 +112,7 @@ impl Processes {
 
     /// A descriptor (pidfd_open(2)) that polls as readable when all have ended.
     ///
-    /// When this process is killed, the others end a moment later. Whoever starts the program in its place should hold
+    /// When this process is killed, the others end a moment later. A process that starts the program in its place should hold
     /// this descriptor and wait for it first: two of the same program may not bear each other.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Drop for Processes {
     }
 }
 
-/// What the thread tells.
+/// What the thread reports.
 #[derive(Default)]
 pub struct Shared {
     state: Mutex<State>,
@@ -280,7 +280,7 @@ impl Serving {
             if listener.contains(PollFlags::IN) {
                 self.serve();
             } else if !listener.is_empty() {
-                // Nobody is under the filter any more.
+                // No process is under the filter any more.
                 self.listener = None;
             }
             if !ended.is_empty() {
@@ -339,7 +339,7 @@ impl Serving {
     /// Takes what was said last, and how it ended.
     fn finish(&mut self, control: &OwnedFd) {
         while self.listen() {}
-        // Whoever waits for any child of this process may have been faster.
+        // A thread that waits for any child of this process may have been faster.
         let _ = waitid(WaitId::PidFd(self.init.as_fd()), WaitIdOptions::EXITED);
         let end = receive_end(control);
         self.shared.change(|state| state.exit = Some(Exit { end, said: state.said() }));

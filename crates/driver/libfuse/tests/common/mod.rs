@@ -234,7 +234,7 @@ impl Area {
         self.join(name)
     }
 
-    /// A named pipe that nobody writes to.
+    /// A named pipe without a writer.
     pub fn pipe(&self, name: &str) -> String {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let made = rustix::fs::mknodat(rustix::fs::CWD, self.path.join(name), FileType::Fifo, mode, 0);

@@ -23,7 +23,7 @@ pub enum Point {
     BeforeSending,
     /// It has the request, and may or may not have done it.
     Unanswered,
-    /// It has answered, and nobody got the answer.
+    /// It has answered, and the answer was dropped.
     AnswerDropped,
 }
 
@@ -42,7 +42,7 @@ pub struct Relay {
     pub hang: Option<&'static [u8]>,
     /// The answer to the first request with these bytes is held back until [`Relay::let_go`].
     pub hold: Option<&'static [u8]>,
-    /// Kills each program some time after so many replies, drawn from this seed.
+    /// Kills each program at a moment between two replies that are drawn from this seed.
     pub now_and_then: Option<u64>,
     programs: AtomicU64,
     /// Ends the program, as it is, by a signal.
@@ -183,17 +183,25 @@ impl Relay {
     }
 
     fn replies_pass(self: &Arc<Self>, between: &Arc<Between>) {
-        let last = self.now_and_then.map(|seed| fastrand::Rng::with_seed(seed + self.programs()).u64(15..60));
-        let mut replies = 0;
+        let drawn = self.now_and_then.map(|seed| {
+            let mut random = fastrand::Rng::with_seed(seed + self.programs());
+            let first = random.u64(15..60);
+            (first, first + random.u64(1..20))
+        });
+        let (mut replies, mut killing) = (0, None);
         let mut buffer = vec![0; 2 << 20];
         while let Ok((_, length @ 1..)) = recv(&between.far, &mut buffer[..], RecvFlags::empty()) {
             let message = &buffer[..length];
             let unique = u64::from_ne_bytes(message[8..16].try_into().unwrap());
             replies += 1;
-            if Some(replies) == last {
+            if drawn.is_some_and(|(first, _)| replies == first) {
                 // Not here, so that the program is anywhere when it dies.
                 let relay = Arc::clone(self);
-                thread::spawn(move || (relay.killer)(Signal::KILL));
+                killing = Some(thread::spawn(move || (relay.killer)(Signal::KILL)));
+            }
+            if drawn.is_some_and(|(_, last)| replies == last) {
+                // A thread that has not run by now would come when all is done.
+                killing.take().into_iter().for_each(|killing| killing.join().unwrap());
             }
             if unique != 0 && unique == self.dropped.load(SeqCst) {
                 return self.die(between);

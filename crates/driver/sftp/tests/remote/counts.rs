@@ -84,7 +84,7 @@ async fn no_directory_is_listed_twice_in_one_walk() {
     assert_eq!(store.state().counts["opendir"], 302);
 }
 
-/// Handles are given out again: what is asked about one must not arrive behind its end.
+/// Handles are given out again: what is asked about one must not arrive after its end.
 #[tokio::test(start_paused = true)]
 async fn every_name_of_many_large_directories_is_listed() {
     const DIRS: usize = 150;
@@ -149,7 +149,7 @@ async fn what_was_listed_ahead_is_forgotten_when_it_changes_or_grows_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_listings_that_nobody_reads_come_to_an_end() {
+async fn long_listings_that_no_program_reads_come_to_an_end() {
     let store = Store::new();
     for dir in ["a", "b"] {
         let dir = format!("/home/{dir}").into_bytes();
@@ -197,7 +197,7 @@ async fn small_files_are_read_in_two_round_trips_and_written_in_two() {
     assert_eq!(store.content("/home/new99"), Some(vec![7; 4096]));
 }
 
-/// What is set by the handle that wrote goes out behind what was written, while that is on its way.
+/// What is set by the handle that wrote goes out after what was written, while that is on its way.
 #[tokio::test(start_paused = true)]
 async fn times_are_set_in_the_flight_of_what_was_written() {
     let store = Store::new();
@@ -306,7 +306,7 @@ async fn a_large_file_is_read_as_fast_as_the_line_carries_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_who_has_gone_leaves_the_line_to_others() {
+async fn a_cancelled_read_leaves_the_line_to_others() {
     let store = Store::new();
     let size = 32 << 20;
     store.state().files.insert(b"/home/f".to_vec(), File::new((0..size).map(pattern).collect()));

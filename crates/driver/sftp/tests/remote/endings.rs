@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const DELAY: Duration = Duration::from_millis(5);
-/// Longer than anything may take: nobody waits for ever.
+/// Longer than anything may take: no request waits for ever.
 const LONG: Duration = Duration::from_secs(300);
 
 async fn connected(store: &Arc<Store>) -> (Line, User) {
@@ -156,7 +156,7 @@ async fn a_truncation_that_is_repeated_is_not_overtaken_by_its_older_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_somebody_may_still_do_is_not_said_to_be_done() {
+async fn a_write_that_the_old_server_may_still_do_is_not_reported_as_done() {
     // It goes on for longer than anybody waits; it is on another machine; it cannot be seen.
     let late: fn(&mut State) = |_| {};
     for (change, fate) in [
@@ -251,7 +251,7 @@ async fn fsync_speaks_for_what_was_done_before_many_other_files_were_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_server_is_called_again_by_those_who_read_open_files() {
+async fn reads_of_open_files_connect_to_a_silent_server_again() {
     let store = Store::new();
     store.state().files.insert(b"/home/f".to_vec(), File::new(b"content".to_vec()));
     let (line, user) = connected(&store).await;
@@ -398,7 +398,7 @@ async fn a_directory_is_renamed_over_an_empty_one_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn listings_are_taken_up_by_nobody_else_and_many_names_come_as_they_are() {
+async fn listings_are_continued_by_no_other_handle_and_many_names_come_as_they_are() {
     let store = Store::new();
     for number in 0..100_000 {
         store.state().files.insert(format!("/home/{number}").into_bytes(), File::Link(b"x".to_vec()));

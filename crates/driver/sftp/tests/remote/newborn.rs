@@ -30,18 +30,18 @@ fn is_making(request: &Request<'_>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_a_file_that_looks_like_the_one_before() {
+async fn no_program_waits_for_a_file_that_looks_like_the_one_before() {
     let store = Store::new();
     let line = Line::new(&store, DELAY);
     let user = User::new(line.connect(&[]).await.expect("connected"));
-    let first = user.create_behind(Node::ROOT, "first").await.expect("made");
+    let first = user.create_async(Node::ROOT, "first").await.expect("made");
     assert!(!first.opened.how.contains(OpenHow::PENDING_CREATE), "it is not known what it will look like");
     tokio::time::sleep(10 * DELAY).await;
     store.state().counts.clear();
     let begin = Instant::now();
     let mut made = Vec::new();
     for number in 0..50 {
-        made.push(user.create_behind(Node::ROOT, &format!("file{number}")).await.expect("made"));
+        made.push(user.create_async(Node::ROOT, &format!("file{number}")).await.expect("made"));
     }
     assert_eq!(begin.elapsed(), Duration::ZERO);
     for one in &made {
@@ -69,7 +69,7 @@ async fn a_file_that_is_refused_stays_refused() {
         true => Fate::Instead(Reply::status(StatusCode::PermissionDenied)),
         false => Fate::Answered,
     });
-    let (node, handle) = handle_of(&user.create_behind(Node::ROOT, "new").await.expect("told"));
+    let (node, handle) = handle_of(&user.create_async(Node::ROOT, "new").await.expect("answered"));
     let refused = user.attr(node, Some(handle)).await.map_err(|error| error.errno);
     assert_eq!(refused, Err(Errno::EACCES));
     line.decide(|_, _| Fate::Answered);
@@ -85,26 +85,26 @@ async fn a_file_that_is_refused_stays_refused() {
         user.lookup(Node::ROOT, "new").await.map(drop).map_err(|error| error.errno),
         Err(Errno::ENOENT)
     );
-    let again = user.create_behind(Node::ROOT, "new").await.expect("made");
+    let again = user.create_async(Node::ROOT, "new").await.expect("made");
     assert!(!again.opened.how.contains(OpenHow::PENDING_CREATE), "what new files look like is in doubt");
     assert_ne!(again.entry.node, node, "another file");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_somebody_else_made_first_is_opened_and_emptied_as_open_would() {
+async fn a_file_that_another_client_made_first_is_opened_and_emptied_as_open_would() {
     let store = Store::new();
     let (_, user) = accustomed(&store).await;
     store.state().files.insert(b"/home/new".to_vec(), File::new(b"theirs, and longer".to_vec()));
-    let (node, handle) = handle_of(&user.create_behind(Node::ROOT, "new").await.expect("told"));
+    let (node, handle) = handle_of(&user.create_async(Node::ROOT, "new").await.expect("answered"));
     assert_eq!(user.size(node, Some(handle)).await, Ok(0));
     assert_eq!(user.write_at(node, handle, 0, b"ours").await, Ok(4));
     assert_eq!(store.content("/home/new"), Some(b"ours".to_vec()));
     store.state().files.insert(b"/home/dir".to_vec(), File::Dir);
-    let (node, handle) = handle_of(&user.create_behind(Node::ROOT, "dir").await.expect("told"));
+    let (node, handle) = handle_of(&user.create_async(Node::ROOT, "dir").await.expect("answered"));
     assert_eq!(user.size(node, Some(handle)).await.map_err(|error| error.errno), Err(Errno::EISDIR));
     user.write_file(Node::ROOT, "second", b"2").await.expect("written");
     store.state().files.insert(b"/home/link".to_vec(), File::Link(b"/home/first".to_vec()));
-    let (node, handle) = handle_of(&user.create_behind(Node::ROOT, "link").await.expect("told"));
+    let (node, handle) = handle_of(&user.create_async(Node::ROOT, "link").await.expect("answered"));
     assert_eq!(user.write_at(node, handle, 0, b"x").await.map_err(|error| error.errno), Err(Errno::ELOOP));
     assert_eq!(store.content("/home/first"), Some(b"1".to_vec()));
 }
@@ -121,7 +121,7 @@ async fn a_connection_that_is_lost_meanwhile_neither_loses_the_file_nor_what_oth
             true => Fate::Cut,
             false => Fate::Answered,
         });
-        let (node, handle) = handle_of(&user.create_behind(Node::ROOT, "new").await.expect("told"));
+        let (node, handle) = handle_of(&user.create_async(Node::ROOT, "new").await.expect("answered"));
         tokio::time::sleep(10 * DELAY).await;
         if after {
             store.state().files.insert(b"/home/new".to_vec(), File::new(b"by another client".to_vec()));

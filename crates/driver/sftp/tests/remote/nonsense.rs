@@ -72,7 +72,7 @@ fn odd_reply(random: &mut fastrand::Rng) -> Reply {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_server_answers_nothing_panics_and_nobody_waits_for_ever() {
+async fn whatever_a_server_answers_nothing_panics_and_no_request_waits_for_ever() {
     for seed in 0..300 {
         let store = store_with_files();
         let (line, user) = connected(&store, &[]).await;
@@ -137,7 +137,7 @@ async fn a_server_that_sets_attributes_by_path_only_is_asked_so_after_what_was_w
 
 /// As of a directory that may be read and not searched. Without a number, readdir(3) passes them over.
 #[tokio::test(start_paused = true)]
-async fn names_that_nobody_may_look_at_are_listed_with_a_number() {
+async fn names_whose_attributes_are_refused_are_listed_with_a_number() {
     let store = store_with_files();
     store.state().bare = true;
     let (line, user) = connected(&store, &[]).await;
@@ -258,7 +258,7 @@ async fn attributes_that_a_listing_leaves_out_are_asked_for_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_are_told_apart() {
+async fn refusals_are_distinguished() {
     let store = store_with_files();
     let (_, user) = connected(&store, &[]).await;
     let errno = |result: outrigger_core::Result<()>| result.expect_err("refused").errno;

@@ -124,7 +124,7 @@ async fn change(user: &User, how: &str, dir: Node, file: Node) -> u64 {
             assert_eq!(user.copy((from, source), (file, handle), 9).await, Ok(9));
             user.close(from, source).await.expect("closed");
         }
-        ("behind", Some(_)) => drop(user.create_behind(dir, "new").await.expect("made")),
+        ("behind", Some(_)) => drop(user.create_async(dir, "new").await.expect("made")),
         ("truncate", _) => user.truncate(file, 2).await.expect("truncated"),
         _ => {}
     }
@@ -140,7 +140,7 @@ async fn change(user: &User, how: &str, dir: Node, file: Node) -> u64 {
     }
 }
 
-/// A listing that was asked for ahead, and one that is open, tell nothing older than a change of ours.
+/// A listing that was asked for ahead, and one that is open, show nothing older than a change of ours.
 #[tokio::test(start_paused = true)]
 async fn what_we_change_is_not_hidden_by_a_listing_asked_for_before() {
     for how in OURS {

@@ -155,7 +155,7 @@ impl Store {
         }
     }
 
-    /// Somebody else writes this byte all over a file.
+    /// Another client writes this byte all over a file.
     pub fn overwrite(&self, path: &str, byte: u8) {
         match &self.state().files[path.as_bytes()] {
             File::Regular(content) => locked(content).fill(byte),
@@ -163,7 +163,7 @@ impl Store {
         }
     }
 
-    /// Somebody else makes a file shorter or longer.
+    /// Another client makes a file shorter or longer.
     pub fn resize(&self, path: &str, len: usize) {
         match &self.state().files[path.as_bytes()] {
             File::Regular(content) => locked(content).resize(len, 0),

@@ -35,7 +35,7 @@ impl Opened {
         Opened { store, line, user, file, handle }
     }
 
-    /// Loses the connection, of which nobody makes use at this moment.
+    /// Loses the connection, which is not in use at this moment.
     async fn lose(&self) {
         self.line.decide(|number, _| if number == 0 { Fate::Cut } else { Fate::Answered });
         let _ = self.user.lookup(Node::ROOT, "other").await;
@@ -212,7 +212,7 @@ async fn busy_with_cut(cut: usize, after: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_second_client_a_lost_connection_is_not_noticed_by_who_writes() {
+async fn without_a_second_client_a_writer_does_not_notice_a_lost_connection() {
     for (cut, after) in (0..12).flat_map(|cut| [(cut, false), (cut, true)]) {
         busy_with_cut(cut, after).await;
     }

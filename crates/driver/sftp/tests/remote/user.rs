@@ -132,7 +132,7 @@ impl User {
     }
 
     /// Makes a file that is known not to exist, and does not wait for it if that can be foretold.
-    pub async fn create_behind(&self, dir: Node, file: &str) -> Result<Created> {
+    pub async fn create_async(&self, dir: Node, file: &str) -> Result<Created> {
         let flags = OpenFlags::WRITE_ONLY | OpenFlags::TRUNC | OpenFlags::ASYNC_CREATE;
         let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, umask: 0, flags, initial: None };
         self.ask(create).await
