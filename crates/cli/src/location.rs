@@ -149,7 +149,7 @@ impl Location {
     pub fn of(text: &OsStr) -> Result<Self, Failure> {
         let location = Location::parse(text);
         if let Base::Remote { host, port: None, .. } = &location.base
-            && !text.as_bytes().starts_with(b"sftp://")
+            && after_sftp(text.as_bytes()).is_none()
             && let Some(path) =
                 text.as_bytes().strip_prefix(host.as_bytes()).and_then(|rest| rest.strip_prefix(b":"))
             && is_file(Path::new(host))
@@ -232,7 +232,7 @@ impl Location {
 
     /// How the name of a file below this LOCATION is written, so that the whole is a LOCATION of that file.
     pub fn spelling(&self, text: &OsStr) -> Spelling {
-        let is_url = |text: &OsStr| text.as_bytes().starts_with(b"sftp://");
+        let is_url = |text: &OsStr| after_sftp(text.as_bytes()).is_some();
         match &self.base {
             _ if !self.nested.is_empty() => Spelling::Escaped,
             Base::Host(_) => Spelling::Plain,
@@ -295,9 +295,10 @@ impl fmt::Display for Location {
 /// The end of an address in brackets, as in `[::1]:/path` and `sftp://user@[::1]/path`; 0 where there is none.
 fn end_of_address(text: &[u8]) -> usize {
     let Some(open) = text.iter().position(|&byte| byte == b'[') else { return 0 };
-    let user =
-        [&b"sftp://"[..], b"ftp://", b"ftps://"].iter().find_map(|scheme| text[..open].strip_prefix(*scheme));
-    let user = user.unwrap_or(&text[..open]);
+    let scheme = text[..open].windows(3).position(|part| part == b"://").filter(|&colon| {
+        [&b"sftp"[..], b"ftp", b"ftps"].iter().any(|scheme| scheme.eq_ignore_ascii_case(&text[..colon]))
+    });
+    let user = &text[scheme.map_or(0, |colon| colon + 3)..open];
     let is_host = user.is_empty() || user.ends_with(b"@") && !user.contains(&b'/');
     let close = text.iter().position(|&byte| byte == b']').filter(|_| is_host);
     close.map_or(0, |close| close + 1)
@@ -382,8 +383,8 @@ impl Base {
         let scheme = text[..start].windows(3).position(|part| part == b"://");
         let first = || text[start..].iter().position(|&byte| byte == b':').map(|colon| start + colon);
         let Some(colon) = scheme.or_else(first) else { return host() };
-        if text.starts_with(b"sftp://") {
-            return Base::sftp(&text[b"sftp://".len()..]);
+        if let Some(rest) = after_sftp(text) {
+            return Base::sftp(rest);
         }
         let (before, after) = (&text[..colon], &text[colon + 1..]);
         // As scp has it: a slash before the colon makes it a host path.
@@ -402,7 +403,6 @@ impl Base {
         }
         let scheme = before.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         match after.strip_prefix(b"//").filter(|_| scheme) {
-            Some(rest) if before.eq_ignore_ascii_case("sftp") => Base::sftp(rest),
             Some(rest) => Base::url(before, rest),
             None if is_host(before) => {
                 Base::Remote { host: without_brackets(before), port: None, path: after.to_vec() }
@@ -462,6 +462,7 @@ mod tests {
             ("sftp://h/~/x", remote("h", None, b"x")),
             ("sftp://u:22@h/x", remote("u:22@h", None, b"/x")),
             ("sftp://u@[fe80::1%25eth0]:2022/p", remote("u@fe80::1%eth0", Some(2022), b"/p")),
+            ("SFTP://u@[::1]:22/p", remote("u@::1", Some(22), b"/p")),
             ("[::1]:/p", remote("::1", None, b"/p")),
             ("u@[::1]:", remote("u@::1", None, b"")),
             ("fuse:bindfs -r /usr", Base::Program("bindfs -r /usr".into())),
@@ -572,6 +573,14 @@ mod tests {
             assert_eq!(tree, whole.split().0, "{text}");
             assert!(path.ends_with(b"name"), "{text}");
         }
+    }
+
+    #[test]
+    fn names_below_a_url_are_encoded_in_whatever_case_its_scheme_is() {
+        for text in ["sftp://h/a", "SFTP://h/a", "Sftp://u@[::1]/a", "FTP://h/a"] {
+            assert_eq!(parse(text).spelling(OsStr::new(text)), Spelling::Encoded, "{text}");
+        }
+        assert_eq!(parse("h:a").spelling(OsStr::new("h:a")), Spelling::Escaped);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use outrigger_core::survive::{Area, Layout, Stored, Text};
 use outrigger_core::{Keep, Result};
 
 const LAYOUT: Layout = Layout::of("mount");
+const ROOT: Layout = Layout::of("mount-root");
 
 outrigger_core::fields! {
     pub struct Notes {
@@ -30,6 +31,22 @@ outrigger_core::fields! {
         /// The longest path that can be opened has 4096 bytes.
         path: Text<'static, 512>,
     }
+}
+
+outrigger_core::fields! {
+    /// Which directory of another host is mounted.
+    pub struct Root {
+        /// Its node in the tree of its driver; 0 when that was not found yet.
+        node: u64,
+    }
+}
+
+/// The note in `keep` of the directory that is mounted.
+///
+/// # Errors
+/// Those of [`Layout::attach`].
+pub fn root(keep: &dyn Keep) -> Result<Area> {
+    Ok(ROOT.attach(keep, Root::WORDS)?.area)
 }
 
 /// The notes in `keep`.

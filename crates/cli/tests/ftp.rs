@@ -7,8 +7,11 @@ use outrigger_remote::{FtpServer, Ftpd};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 use support::{Place, can_mount, kill_server};
 
 /// A server, and a place beside it.
@@ -127,6 +130,35 @@ fn a_mount_does_not_show_the_password_and_survives_the_death_of_its_server_and_o
     assert_eq!(fs::read(far.place.at("m/f")).unwrap(), b"before, after, again");
 }
 
+/// The server of a directory below the login directory is away for longer than one that is silent is waited for.
+#[test]
+fn writes_behind_outlive_the_process_that_serves_while_the_server_is_away() {
+    let Some(mut far) = Far::new(Ftpd::PureFtpd) else { return };
+    fs::create_dir(far.server.root().join("d")).unwrap();
+    fs::set_permissions(far.server.root().join("d"), PermissionsExt::from_mode(0o777)).unwrap();
+    far.place.run(&["mount", &far.location("/d"), "m", "-o", "write=behind,timeout=5"]).ok();
+    fs::write(far.place.at("m/f"), "before, ").unwrap();
+    File::open(far.place.at("m/f")).unwrap().sync_all().unwrap();
+    let file = File::options().write(true).open(far.place.at("m/f")).unwrap();
+    far.server.stop();
+    file.write_all_at(b"after", 8).unwrap();
+    kill_server(&far.place, "KILL");
+    let mount = far.place.at("m");
+    let asking = thread::spawn(move || drop(fs::metadata(mount)));
+    // The next one calls it, and finds it away for longer than `timeout`.
+    let port = TcpListener::bind(("127.0.0.1", far.server.port())).unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(8) {
+        drop(port.accept().unwrap());
+    }
+    drop(port);
+    far.server.start().unwrap();
+    asking.join().unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(far.server.root().join("d/f")).unwrap(), b"before, after");
+    assert_eq!(fs::read(far.place.at("m/f")).unwrap(), b"before, after");
+}
+
 #[test]
 fn a_copy_that_does_not_arrive_is_never_a_success() {
     let Some(mut far) = Far::new(Ftpd::Vsftpd) else { return };
@@ -153,5 +185,17 @@ fn what_a_listing_does_not_tell_is_named_as_unknown() {
             record["unknown"].as_array().unwrap().iter().filter_map(|name| name.as_str()).collect();
         assert_eq!(unknown, ["owner", "nlink", "atime", "ctime", "blocks"]);
         assert_eq!(record["size"], 7);
+    }
+}
+
+/// What the shell does not look at is close(2).
+#[test]
+fn what_a_shell_appends_is_stored_also_to_a_file_without_permissions() {
+    for kind in KINDS {
+        let Some(far) = Far::new(kind) else { continue };
+        far.mount(&[]);
+        let append = "for n in 1 2 3; do echo $n >> m/f || exit 1; done; chmod 400 m/f; echo 4 >> m/f";
+        far.place.run_as("bash", &["-c", append]).ok();
+        assert_eq!(fs::read_to_string(far.server.root().join("f")).unwrap(), "1\n2\n3\n4\n", "{kind:?}");
     }
 }

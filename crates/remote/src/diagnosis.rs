@@ -48,6 +48,11 @@ pub enum Attempt<'a> {
         /// Its path.
         path: &'a [u8],
     },
+    /// To list a directory.
+    List {
+        /// Its path.
+        path: &'a [u8],
+    },
     /// To rename.
     Rename {
         /// The old path.
@@ -99,6 +104,11 @@ pub async fn diagnose(probe: &impl Probe, attempt: Attempt<'_>, failed: bool) ->
             _ => None,
         },
         Attempt::RmDir { path } => why_not_removed(probe, path).await,
+        Attempt::List { path } => match probe.kind_at(path).await {
+            Some(FileKind::Directory) => None,
+            Some(_) => Some(Errno::ENOTDIR),
+            None => missing(probe, path).await,
+        },
         Attempt::Rename { from, to, replaces } => why_not_renamed(probe, from, to, replaces).await,
         Attempt::Resize { path } => match probe.kind_at(path).await? {
             FileKind::Regular if failed => Some(probe.lack(path).await.unwrap_or(Errno::EFBIG)),

@@ -58,4 +58,4 @@ pub use slots::Slots;
 pub use staging::{Staged, StagedState, Staging};
 pub use symlink::{contained, relative_target};
 pub use transport::{Stream, Tls, connect_tcp, is_quiet, receive_lines, send_staged, within};
-pub use tree::{Asked, FileServer, FileTree, Found, Listing, Put, Readings, Version};
+pub use tree::{Asked, Begun, FileServer, FileTree, Found, Listing, Put, Readings, Version};

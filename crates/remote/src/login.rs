@@ -27,6 +27,35 @@ impl Secret {
     pub fn reveal(&self) -> &str {
         &self.0
     }
+
+    /// What a server says, with stars for the password, also as a URL has it: servers repeat what they refuse.
+    pub fn masked(&self, said: &[u8]) -> Vec<u8> {
+        let encoded = |byte: u8| match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        };
+        let encoded: String = self.0.bytes().map(encoded).collect();
+        masked(&masked(said, self.0.as_bytes()), encoded.as_bytes())
+    }
+}
+
+/// A text with stars for a word in it, in upper or lower case.
+fn masked(text: &[u8], word: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let is_word = rest.get(..word.len()).is_some_and(|found| found.eq_ignore_ascii_case(word));
+        if is_word && !word.is_empty() {
+            out.extend_from_slice(b"***");
+            rest = &rest[word.len()..];
+        } else {
+            out.push(byte);
+            rest = tail;
+        }
+    }
+    out
 }
 
 impl fmt::Debug for Secret {
@@ -140,6 +169,15 @@ mod tests {
         assert_eq!(login.password.reveal(), "hush");
         assert!(!format!("{login:?}").contains("hush"));
         assert_eq!(find("h", None), Ok(Login::anonymous()));
+    }
+
+    #[test]
+    fn what_a_server_says_is_shown_without_the_password() {
+        let mask = |password: &str, said: &str| {
+            String::from_utf8(Secret::new(password.into()).masked(said.as_bytes())).expect("text")
+        };
+        assert_eq!(mask("p@ss w/ü", "no P@SS W/ü, p%40ss%20w%2f%c3%bcx"), "no ***, ***x");
+        assert_eq!(mask("", "Login incorrect."), "Login incorrect.");
     }
 
     #[test]

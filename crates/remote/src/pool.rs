@@ -33,7 +33,8 @@ pub struct Lease<C> {
 impl<C> Pool<C> {
     /// At most `most` connections, to a server that a former process had one to, if it `was_there`.
     pub fn new(most: usize, was_there: bool) -> Arc<Self> {
-        let (permits, outage) = (Arc::new(Semaphore::new(most)), Outage::new(was_there));
+        let outage = if was_there { Outage::after_takeover() } else { Outage::default() };
+        let permits = Arc::new(Semaphore::new(most));
         Arc::new(Pool { idle: Mutex::default(), permits, most, outage })
     }
 

@@ -2,7 +2,7 @@
 //! When a request is made again, and when a server is tried again: one policy for all drivers of servers.
 //!
 //! A server that was there and is gone is dialed again, with pauses that grow, for as long as one may be silent: it may be
-//! starting. After that each failure is the answer for a second, and the next request tries once. A server that was never there is
+//! starting. A process that takes over waits for longer, since it has to keep what the former one has acknowledged. After that each failure is the answer for a second, and the next request tries once. A server that was never there is
 //! tried once, so that a wrong host or port is told at once; a refused login is never tried again.
 
 use crate::fault::Fault;
@@ -16,6 +16,8 @@ use tokio::time::{Instant, sleep};
 pub const REPEATS: u32 = 3;
 /// For how long a failure to connect is the answer, before it is tried again.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// For so long at least a process that takes over tries to reach a server.
+const AFTER_TAKEOVER: Duration = Duration::from_secs(120);
 /// The first pause between attempts, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
@@ -27,6 +29,8 @@ pub struct Outage(Mutex<State>);
 struct State {
     /// Whether it was ever there.
     was_there: bool,
+    /// For how long it is waited for at least.
+    least: Duration,
     /// Since when it is not.
     since: Option<Instant>,
     /// The last failure after which no other attempt was to follow at once.
@@ -37,6 +41,11 @@ impl Outage {
     /// Of a server that a former process had a connection to, if it did.
     pub fn new(was_there: bool) -> Self {
         Outage(Mutex::new(State { was_there, ..State::default() }))
+    }
+
+    /// Of a server that a former process has acknowledged writes to, perhaps.
+    pub fn after_takeover() -> Self {
+        Outage(Mutex::new(State { was_there: true, least: AFTER_TAKEOVER, ..State::default() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -85,7 +94,7 @@ impl Outage {
         let (mut state, now) = (self.lock(), Instant::now());
         let since = *state.since.get_or_insert(begun);
         let waits = state.was_there && state.given_up.is_none() && is_passing(error.errno);
-        let again = waits && now < since + patience;
+        let again = waits && now < since + patience.max(state.least);
         if !again {
             state.given_up = Some((error.clone(), now));
         }
@@ -159,6 +168,14 @@ mod tests {
         }
         sleep(Duration::from_secs(300)).await;
         assert_eq!(outage.connect(PATIENCE, || server.dial()).await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_takes_over_waits_for_a_server_for_longer_once() {
+        let (outage, server) = (Outage::after_takeover(), Server::new(100, Errno::ECONNREFUSED));
+        assert_eq!(outage.connect(PATIENCE, || server.dial()).await, Ok(()));
+        let server = Server::new(100, Errno::ECONNREFUSED);
+        assert_eq!(outage.connect(PATIENCE, || server.dial()).await, Err(Errno::ECONNREFUSED.into()));
     }
 
     #[tokio::test(start_paused = true)]

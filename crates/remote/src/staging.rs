@@ -133,14 +133,14 @@ impl Staging {
             let state = StagedState::of(&note, len);
             slots.set(slot, &state.note(file.as_raw_fd(), node));
             self.used.fetch_add(len, Ordering::Relaxed);
-            self.lock().insert(node, self.staged(file, state, Some(slot)));
+            self.lock().insert(node, Arc::new(self.staged(file, state, Some(slot))));
         }
         Ok(())
     }
 
-    fn staged(&self, file: File, state: StagedState, slot: Option<usize>) -> Arc<Staged> {
+    fn staged(&self, file: File, state: StagedState, slot: Option<usize>) -> Staged {
         let used = Arc::clone(&self.used);
-        Arc::new(Staged { file, state: Mutex::new(state), used, limit: self.limit, slot })
+        Staged { file, state: Mutex::new(state), used, limit: self.limit, slot }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Node, Arc<Staged>>> {
@@ -162,18 +162,41 @@ impl Staging {
     /// # Errors
     /// When no spool file can be made, or none can be held.
     pub fn begin(&self, node: Node, state: StagedState) -> Result<Arc<Staged>> {
+        self.put(node, self.spool(state)?)
+    }
+
+    /// An empty spool file, which is staged for a node with [`Staging::put`] only.
+    ///
+    /// # Errors
+    /// When no spool file can be made.
+    pub fn spool(&self, state: StagedState) -> Result<Staged> {
         let file = tempfile::tempfile_in(&self.dir).map_err(|error| {
             let why = format!("no spool file can be made in {}: {error}", self.dir.display());
             Errno(error.raw_os_error().unwrap_or(Errno::EIO.0)).because(why)
         })?;
-        let slot = match &self.notes {
-            Some((keep, slots)) => {
-                keep.hold(file.as_fd())?;
-                Some(slots.add(&state.note(file.as_raw_fd(), node))?)
-            }
-            None => None,
-        };
-        let staged = self.staged(file, state, slot);
+        Ok(self.staged(file, state, None))
+    }
+
+    /// Stages a spool file for a node, in place of the one that it has: a kill leaves either the one or the other.
+    ///
+    /// # Errors
+    /// When it cannot be held.
+    pub fn put(&self, node: Node, mut staged: Staged) -> Result<Arc<Staged>> {
+        if let Some((keep, slots)) = &self.notes {
+            keep.hold(staged.file.as_fd())?;
+            let note = staged.state().note(staged.file.as_raw_fd(), node);
+            let former = self.get(node).and_then(|former| former.slot.map(|slot| (slot, former)));
+            let slot = match former {
+                Some((slot, former)) => {
+                    slots.set(slot, &note);
+                    keep.let_go(former.file.as_fd());
+                    Ok(slot)
+                }
+                None => slots.add(&note).inspect_err(|_| keep.let_go(staged.file.as_fd())),
+            };
+            staged.slot = Some(slot?);
+        }
+        let staged = Arc::new(staged);
         self.lock().insert(node, Arc::clone(&staged));
         Ok(staged)
     }
@@ -285,6 +308,7 @@ impl Drop for Staged {
 mod tests {
     use super::*;
     use outrigger_core::HeapKeep;
+    use outrigger_core::survive::testing::each_death;
 
     const NEW: StagedState = StagedState {
         base: 0,
@@ -320,6 +344,35 @@ mod tests {
         later.end(Node(5));
         assert!(open().get(Node(5)).is_none());
         assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0);
+    }
+
+    #[test]
+    fn a_kill_while_the_whole_of_a_file_replaces_its_end_leaves_either() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tail = StagedState { base: 4, size: 4, is_new: false, ..NEW };
+        let mut left = Vec::new();
+        let deaths = each_death(|life| {
+            let keep = Arc::new(HeapKeep::default());
+            let open =
+                |keep: Arc<dyn Keep>| Staging::open(dir.path().into(), 100, Some(keep)).expect("staging");
+            let mortal = open(Arc::new(life.of(&keep)));
+            let staged = mortal.begin(Node(5), tail).expect("a spool file");
+            staged.write(4, b"tail").expect("room");
+            let was_answered = !life.is_over();
+            let whole = mortal.spool(StagedState { base: 0, size: 0, ..tail }).expect("a spool file");
+            whole.write(0, b"headtail").expect("room");
+            mortal.put(Node(5), whole).expect("held");
+            let later = open(keep);
+            let found = later.get(Node(5));
+            assert_eq!(found.is_some(), was_answered);
+            let Some(found) = found else { return };
+            let state = found.state();
+            assert_eq!(state, StagedState { base: state.base, size: 8, ..tail });
+            left.push(found.read(state.base, 100).expect("content"));
+        });
+        left.sort();
+        left.dedup();
+        assert!(deaths > 2 && left == [&b"headtail"[..], b"tail"], "{deaths} {left:?}");
     }
 
     #[test]

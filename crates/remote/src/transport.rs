@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -79,11 +79,37 @@ pub fn is_quiet(stream: &mut dyn Stream) -> bool {
     Pin::new(stream).poll_read(&mut context, &mut ReadBuf::new(&mut [0])).is_pending()
 }
 
-/// Sends a staged file from `at` on, and that this is all.
+/// Sends a staged file from `from` on, and that this is all, on a connection for it; `finish` is what the server says to that on
+/// another one. A server that has no room says so, and ends the transfer.
 ///
 /// # Errors
-/// Those of the connection and of the spool file, and `ETIMEDOUT` when nothing is taken for so long.
-pub async fn send_staged(
+/// Those of the connection and of the spool file, `ETIMEDOUT` when nothing is taken for so long, and those of `finish`.
+pub async fn send_staged<R>(
+    mut stream: Box<dyn Stream>,
+    (staged, from): (&Staged, u64),
+    limit: Duration,
+    finish: impl Future<Output = Result<(), Fault<R>>>,
+) -> Result<(), Fault<R>> {
+    if let Err(error) = send_from(&mut stream, staged, from, limit).await {
+        drop(stream);
+        return match finish.await {
+            Err(fault @ Fault::Refused(_)) => Err(fault),
+            _ => Err(Fault::Lost(error)),
+        };
+    }
+    // Closed with something unread, as a ticket of TLS, the connection would be reset, and what was sent lost. Whether the server
+    // closes it does not matter once it has answered.
+    let rest = async {
+        while stream.read(&mut [0; 256]).await.is_ok_and(|count| count > 0) {}
+        pending().await
+    };
+    tokio::select! {
+        finished = finish => finished,
+        never = rest => never,
+    }
+}
+
+async fn send_from(
     stream: &mut Box<dyn Stream>,
     staged: &Staged,
     mut at: u64,

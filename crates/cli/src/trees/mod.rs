@@ -21,10 +21,12 @@ pub use session::Trees;
 
 use crate::drivers::{DriverOptions, declared, scheme};
 use crate::location::{Base, Location, TreeName, without_password};
+use crate::notes::{self, Root};
 use crate::status::Failure;
 use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::registry::Lasts;
+use outrigger_core::survive::Word;
 use outrigger_core::{Error, FileKind, Inline, Keep, Node, OpCode, Runtime, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
@@ -330,17 +332,32 @@ fn below(
     let shown = location.to_string();
     let (name, path) = location.clone().split();
     let service = driver(trees, &name, options, keep)?;
+    let is_lasting = location.nested.is_empty() && is_remote(&location.base);
+    let noted = keep.filter(|_| is_lasting).map(|keep| notes::root(&**keep)).transpose()?;
+    let noted = noted.as_ref().map(|area| area.view::<Root<'_>>().node());
+    if let Some(node) = noted.map(Word::get).filter(|&node| node != 0) {
+        // A process that takes over serves what the former one has found, also while the host is away.
+        return Ok((subtree(service, Node(node))?, None));
+    }
     let client = Client::new(service.clone(), trees.runtime.clone(), trees.settings());
     let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
     match inode.kind() {
-        FileKind::Directory if inode.node() == Node::ROOT => Ok((service, None)),
         FileKind::Directory => {
-            let stack = Stack::new(service).push(Subtree::new(inode.node()));
-            Ok((stack.map_err(|error| Failure::serious(error.to_string()))?.service(), Some(inode)))
+            noted.iter().for_each(|noted| noted.set(inode.node().0));
+            Ok((subtree(service, inode.node())?, Some(inode)))
         }
         FileKind::Regular => Ok((driver(trees, &TreeName::Inside(Box::new(location)), options, keep)?, None)),
         _ => Err(Failure::serious(format!("cannot open '{shown}': neither a directory nor a regular file"))),
     }
+}
+
+/// The tree below a directory of another one.
+fn subtree(service: Arc<dyn Service>, root: Node) -> Result<Arc<dyn Service>, Failure> {
+    if root == Node::ROOT {
+        return Ok(service);
+    }
+    let stack = Stack::new(service).push(Subtree::new(root));
+    Ok(stack.map_err(|error| Failure::serious(error.to_string()))?.service())
 }
 
 fn cannot_open(shown: &str, error: &Error) -> Failure {

@@ -19,6 +19,7 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("local-held", 3),
     Layout::new("mem-log", 3),
     Layout::new("mount", 1),
+    Layout::new("mount-root", 1),
     // Of `NodeTable`, whatever the region is called.
     Layout::new("nodes", 2),
     Layout::new("open-files", 2),

@@ -119,7 +119,9 @@ impl Keep for MortalKeep {
     }
 
     fn let_go(&self, fd: BorrowedFd<'_>) {
-        self.keep.let_go(fd);
+        if !self.life.is_over() {
+            self.keep.let_go(fd);
+        }
     }
 
     fn adopt(&self, number: RawFd) -> Result<OwnedFd> {

@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 use outrigger_core::{Errno, FileKind, Result, Runtime, Time};
 use outrigger_proto_ftp::{Bad, Features, Kind, LINE_MAX, Listed, Reply, list, mlsx, stamp, timestamp};
 use outrigger_toolkit_remote::{
-    FileServer, Found, Lease, Listing, Pool, Put, Readings, Staged, Version, parent, receive_lines, repeated,
-    within,
+    Begun, FileServer, Found, Lease, Listing, Pool, Put, Readings, Staged, Version, parent, receive_lines,
+    repeated, send_staged, within,
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -50,6 +50,15 @@ impl Host {
 
     async fn has_mlst(&self) -> Result<bool> {
         Ok(self.dialer.options.mlsd && (self.has("MLST").await? || self.has("MLSD").await?))
+    }
+
+    /// The commands that tell size and time of change of a file, of those that the server has.
+    async fn version_lines(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut lines = Vec::new();
+        for verb in ["SIZE", "MDTM"] {
+            lines.extend(self.has(verb).await?.then(|| line(verb, path)).transpose()?);
+        }
+        Ok(lines)
     }
 
     /// Sends commands at once; the answers.
@@ -151,15 +160,7 @@ impl FileServer for Host {
             return found.ok_or_else(|| Errno::EPROTO.because("the answer to MLST makes no sense").into());
         }
         match self.list(parent(path)).await {
-            Ok(Listing { names, odd }) => {
-                let missing = || match odd {
-                    None => Errno::ENOENT.into(),
-                    Some(line) => {
-                        Errno::EIO.because(format!("the server lists '{line}', which makes no sense"))
-                    }
-                };
-                Ok(named(names, path).ok_or_else(missing)?)
-            }
+            Ok(listing) => Ok(listing.find(path)?),
             // The directory above the tree may be closed to us.
             Err(_) if path == self.base => Ok(directory()),
             Err(fault) => Err(fault),
@@ -176,29 +177,29 @@ impl FileServer for Host {
 
     async fn target(&self, path: &[u8]) -> Result<Bytes, Fault> {
         // Some servers tell it in LIST only.
-        let target =
-            named(self.names_by_list(parent(path)).await?.names, path).and_then(|found| found.target);
+        let target = self.names_by_list(parent(path)).await?.find(path)?.target;
         target.ok_or_else(|| Errno::EIO.because("the server does not tell where the link leads").into())
     }
 
-    async fn begin(&self, path: &[u8], offset: u64) -> Result<(Option<Transfer>, Version), Fault> {
+    async fn exact_version(&self, path: &[u8]) -> Result<Option<Version>, Fault> {
+        let lines = self.version_lines(path).await?;
+        if lines.len() < 2 || self.has_mlst().await? {
+            return Ok(None);
+        }
+        Ok(version(&lines, &repeated(|_| self.ask(&lines)).await?).complete())
+    }
+
+    async fn begin(&self, path: &[u8], offset: u64) -> Result<Begun<Transfer>, Fault> {
         // Asked in one go with the content, these cost no time.
-        let mut lines = Vec::new();
-        let (size, mdtm) = (self.has("SIZE").await?, self.has("MDTM").await?);
-        lines.extend(size.then(|| line("SIZE", path)).transpose()?);
-        lines.extend(mdtm.then(|| line("MDTM", path)).transpose()?);
+        let mut lines = self.version_lines(path).await?;
+        let asked = lines.len();
         lines.extend((offset > 0).then(|| line("REST", offset.to_string().as_bytes())).transpose()?);
         lines.push(line("RETR", path)?);
         let (transfer, replies) = repeated(|_| self.transfer(&lines)).await?;
-        let mut replies = replies.into_iter();
-        let mut answer = |asked: bool| asked.then(|| replies.next()).flatten().filter(Reply::is_good);
-        let size = answer(size).and_then(|reply| std::str::from_utf8(reply.text()).ok()?.trim().parse().ok());
-        let modified = answer(mdtm).and_then(|reply| timestamp(reply.text().trim_ascii()));
-        if offset > 0 && answer(true).is_none() {
-            let why = "the server cannot begin in the middle of a file (REST)";
-            return Err(Errno::EOPNOTSUPP.because(why).into());
-        }
-        Ok((Some(transfer), Version { size, modified }))
+        let (told, rest) = replies.split_at(asked);
+        // Without REST the file comes from its front.
+        let at = if rest.iter().all(Reply::is_good) { offset } else { 0 };
+        Ok(Begun { transfer: Some(transfer), at, version: version(&lines, told) })
     }
 
     async fn receive(&self, transfer: &mut Transfer, buffer: &mut BytesMut) -> Result<usize, Fault> {
@@ -216,7 +217,8 @@ impl FileServer for Host {
     async fn send(&self, path: &[u8], how: Put, staged: &Staged, from: u64) -> Result<(), Fault> {
         let verb = if how == Put::Whole { "STOR" } else { "APPE" };
         let (Transfer { mut session, data }, _) = self.transfer(&[line(verb, path)?]).await?;
-        let sent = session.send(&self.dialer, data, (staged, from)).await;
+        let (limit, finish) = (self.dialer.options.files.timeout, session.finish(&self.dialer));
+        let sent = send_staged(data, (staged, from), limit, finish).await;
         if matches!(sent, Ok(()) | Err(Fault::Refused(_))) {
             session.give_back();
         }
@@ -233,13 +235,14 @@ impl FileServer for Host {
         }
         let begin = lines.len();
         lines.extend([line("RNFR", from)?, line("RNTO", to)?]);
-        if mode.is_some() && self.has_mlst().await? {
-            lines.push(line("MLST", to)?);
-        }
-        let mut replies = self.ask(&lines).await?.into_iter().skip(begin);
-        replies.by_ref().take(2).try_for_each(|reply| good(reply).map(drop))?;
-        let found = replies.next().filter(Reply::is_good).and_then(|reply| found_by_mlst(&reply));
-        Ok(found.map(|Found { size, modified, .. }| Version { size, modified }))
+        lines.extend(match mode {
+            None => Vec::new(),
+            Some(_) if self.has_mlst().await? => vec![line("MLST", to)?],
+            Some(_) => self.version_lines(to).await?,
+        });
+        let replies = self.ask(&lines).await?.split_off(begin);
+        replies.iter().take(2).try_for_each(|reply| good(reply.clone()).map(drop))?;
+        Ok(version(&lines[begin..], &replies).complete())
     }
 
     async fn make_dir(&self, path: &[u8], mode: u32) -> Result<(), Fault> {
@@ -288,10 +291,18 @@ impl FileServer for Host {
     }
 }
 
-/// What is listed of the last name of a path.
-fn named(names: Vec<Found>, path: &[u8]) -> Option<Found> {
-    let name = &path[path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)..];
-    names.into_iter().find(|found| found.name == name)
+/// What the answers to MLST, or to [`Host::version_lines`], tell.
+fn version(asked: &[Vec<u8>], replies: &[Reply]) -> Version {
+    let told = |verb: &[u8]| {
+        let mut answers = asked.iter().zip(replies);
+        answers.find(|(line, reply)| line.starts_with(verb) && reply.is_good()).map(|(_, reply)| reply)
+    };
+    if let Some(Found { size, modified, .. }) = told(b"MLST").and_then(found_by_mlst) {
+        return Version { size, modified };
+    }
+    let text = |verb| told(verb).map(|reply| reply.text().trim_ascii());
+    let size = text(b"SIZE").and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    Version { size, modified: text(b"MDTM").and_then(timestamp) }
 }
 
 fn chmod(mode: u32, path: &[u8]) -> Vec<u8> {

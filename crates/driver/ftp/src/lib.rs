@@ -9,15 +9,17 @@
 //!
 //! Passive mode only, EPSV or PASV; data connections go to the address of the control connection, whatever PASV says. Up to
 //! `connections=N` (4) control connections are kept. With MLSD a listing tells sizes, times and permissions; without it LIST of
-//! Unix and Windows is read, whose times are those of the server's clock taken for UTC, to the minute or the day.
+//! Unix and Windows is read, whose times are those of the server's clock taken for UTC, to the minute or the day. Whether another
+//! client has changed a file that is going to be replaced is then asked with SIZE and MDTM. Facts of files that are only told on demand
+//! are demanded with OPTS MLST.
 //!
 //! | operation | asks |
 //! |---|---|
 //! | listing a directory | MLSD, or CWD and LIST: nothing for single files |
 //! | lookup, getattr | MLST, or a listing of the directory above |
-//! | reading | one RETR for a file that is read from the front to the back; REST to begin elsewhere |
+//! | reading | one RETR for a file that is read from the front to the back; REST to begin elsewhere. Without REST the file comes from its front, and all of it is staged when a read goes back |
 //! | writing | nothing; content is staged on this machine in a spool file |
-//! | close, fsync | STOR under a temporary name, SITE CHMOD, RNFR and RNTO; APPE where content was only appended |
+//! | close, fsync | STOR under a temporary name, SITE CHMOD, RNFR and RNTO; APPE where content was only appended, and where that is refused the whole file as well |
 //! | rename, mkdir, rmdir, unlink | RNFR and RNTO at once, MKD, RMD, DELE |
 //! | chmod | SITE CHMOD |
 //! | times of change | MFMT, MDTM with a time (vsftpd), or SITE UTIME in either form |

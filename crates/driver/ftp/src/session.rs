@@ -2,13 +2,12 @@
 //! A control connection, and the data connections that it opens.
 
 use crate::options::Options;
+use bytes::Bytes;
 use outrigger_core::{Errno, Error, Result};
-use outrigger_proto_ftp::{Bad, Replies, Reply, command, epsv, pasv};
-use outrigger_toolkit_remote::{Fault as AnyFault, Staged};
+use outrigger_proto_ftp::{Bad, Features, Replies, Reply, command, epsv, pasv};
 use outrigger_toolkit_remote::{
-    Login, Refusal, Stream, Tls, connect_tcp, errno_at_end, is_quiet, send_staged, within,
+    Fault as AnyFault, Login, Refusal, Stream, Tls, connect_tcp, errno_at_end, is_quiet, within,
 };
-use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -150,6 +149,9 @@ impl Dialer {
             return Err(Errno::EPROTO.because(why).into());
         }
         session.greeting.iter_mut().zip(replies).for_each(|(known, reply)| *known = reply);
+        if let Some(facts) = Features::of(&session.greeting[0]).mlst_selection() {
+            session.ask(self, &[line("OPTS", facts.as_bytes())?]).await?;
+        }
         Ok(())
     }
 }
@@ -184,10 +186,12 @@ impl Session {
             }
         };
         let reply = within(dialer.options.files.timeout, "waiting for an answer", next).await;
-        match reply.map_err(Fault::Lost)? {
-            reply if reply.code == 421 => Err(Fault::Lost(Refused(reply).error())),
-            reply => Ok(reply),
+        let mut reply = reply.map_err(Fault::Lost)?;
+        if !reply.is_good() {
+            let masked = |line: &mut Bytes| *line = dialer.login.password.masked(line).into();
+            reply.lines.iter_mut().for_each(masked);
         }
+        if reply.code == 421 { Err(Fault::Lost(Refused(reply).error())) } else { Ok(reply) }
     }
 
     /// Sends commands at once; their answers.
@@ -258,33 +262,6 @@ impl Session {
         match reply.code {
             425 | 426 => Err(Fault::Lost(Refused(reply).error())),
             _ => good(reply).map(drop),
-        }
-    }
-
-    /// Sends a staged file from `from` on as the content of a transfer, whose end the server confirms. A server that has no room
-    /// says so, and ends the transfer.
-    pub(crate) async fn send(
-        &mut self,
-        dialer: &Dialer,
-        mut data: Data,
-        (staged, from): (&Staged, u64),
-    ) -> Result<(), Fault> {
-        if let Err(error) = send_staged(&mut data, staged, from, dialer.options.files.timeout).await {
-            drop(data);
-            return match self.finish(dialer).await {
-                Err(fault @ Fault::Refused(_)) => Err(fault),
-                _ => Err(Fault::Lost(error)),
-            };
-        }
-        // Closed with something unread, as a ticket of TLS, the connection would be reset, and what was sent lost. Whether the
-        // server closes it does not matter once it has answered.
-        let rest = async {
-            while data.read(&mut [0; 256]).await.is_ok_and(|count| count > 0) {}
-            pending().await
-        };
-        tokio::select! {
-            finished = self.finish(dialer) => finished,
-            never = rest => never,
         }
     }
 }

@@ -440,6 +440,30 @@ fn names_times_and_permissions_change_at_the_server() {
     }
 }
 
+#[test]
+fn a_file_that_is_open_for_writing_stays_so_when_its_permissions_are_taken_away() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        for options in [&[][..], &[("upload", "direct")]] {
+            let client = client(&far, &far.connect(options));
+            let root = client.root().expect("a root");
+            put(&root, "f", b"begin").expect("written");
+            let mut inode = root.lookup(&name("f")).expect("found");
+            let file = inode.open(OpenFlags::APPEND | OpenFlags::WRITE_ONLY).expect("opened");
+            for (word, mode) in [(" one", 0o400), (" two", 0o440), (" three", 0o644)] {
+                inode.set_through(&file, SetAttrs { mode: Some(mode), ..SetAttrs::default() }).expect("set");
+                file.write_all_at(0, word.as_bytes().to_vec().into()).expect("staged");
+                file.sync(false).expect("stored");
+                let meta = fs::metadata(far.server.root().join("f")).expect("there");
+                assert_eq!(meta.permissions().mode() & 0o7777, mode, "{kind:?} {options:?}");
+            }
+            file.close().expect("closed");
+            let stored = fs::read_to_string(far.server.root().join("f")).expect("there");
+            assert_eq!(stored, "begin one two three", "{kind:?} {options:?}");
+        }
+    }
+}
+
 /// Waits until there are these names in a directory of the server.
 fn until_names(dir: &Path, expected: &[&str]) {
     let until = Instant::now() + Duration::from_secs(30);

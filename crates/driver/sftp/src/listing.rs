@@ -11,6 +11,7 @@ use crate::slots::Held;
 use bytes::Bytes;
 use outrigger_core::{BoxFuture, Errno, Error, FileKind, Name, Result};
 use outrigger_proto_sftp::{Attrs, Named, Request};
+use outrigger_toolkit_remote::REPEATS;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -46,6 +47,10 @@ struct State {
     failed: Option<Error>,
     /// The first name that is none of a file: something may be missing.
     odd: Option<Bytes>,
+    /// Whether names were returned: another listing may not go on where this one was.
+    was_read: bool,
+    /// How often it was begun anew.
+    repeats: u32,
 }
 
 /// What the server says at once.
@@ -65,20 +70,31 @@ struct Source {
     received: usize,
 }
 
+impl State {
+    fn new(held: Held) -> Self {
+        let source = Some(Source { held, pieces: VecDeque::new(), next: None, received: 0 });
+        State { items: Vec::new(), size: 0, source, failed: None, odd: None, was_read: false, repeats: 0 }
+    }
+}
+
+/// A handle of the directory at `path`.
+async fn open(link: &Link, path: &[u8]) -> Result<Held, Fault> {
+    let open = Request::OpenDir { path };
+    link.run(Again::Always, async |session: Session| {
+        let handle = session.begin(&open).await.handle().await?;
+        Ok(Held::new(session, handle))
+    })
+    .await
+}
+
 impl Listing {
     /// Opens the directory at `path`, and asks for its first names; `ahead` says that no program waits for them yet.
     ///
     /// # Errors
     /// Why the server does not open it.
     pub(crate) async fn begin(link: &Link, path: &[u8], ahead: bool) -> Result<Arc<Self>> {
-        let open = Request::OpenDir { path };
-        let opened = link.run(Again::Always, async |session: Session| {
-            let handle = session.begin(&open).await.handle().await?;
-            Ok(Held::new(session, handle))
-        });
-        let source = Source { held: opened.await?, pieces: VecDeque::new(), next: None, received: 0 };
-        let state = State { items: Vec::new(), size: 0, source: Some(source), failed: None, odd: None };
-        let listing = Listing { link: link.clone(), path: path.into(), ahead, state: Mutex::new(state) };
+        let state = Mutex::new(State::new(open(link, path).await?));
+        let listing = Listing { link: link.clone(), path: path.into(), ahead, state };
         if let Some(source) = &mut listing.state.lock().await.source {
             listing.ask(source).await;
         }
@@ -93,19 +109,32 @@ impl Listing {
         let mut state = self.state.lock().await;
         // As many as fit, or a short directory would be returned without its end when that comes a moment later.
         while state.source.is_some() && state.items.len() < first.saturating_add(count) {
-            if let Err(fault) = self.receive(&mut state).await {
+            if let Err(fault) = self.receive(&mut state).await
+                && let Err(fault) = self.begin_anew(&mut state, fault).await
+            {
                 (state.source, state.failed) = (None, Some(fault.into()));
             }
         }
         let there = state.items.get(first..).unwrap_or_default();
-        let names = &there[..there.len().min(count)];
+        let names = there[..there.len().min(count)].to_vec();
         match &state.failed {
             Some(error) if there.is_empty() => Err(error.clone()),
             failed => {
                 let is_all = failed.is_none() && state.source.is_none() && names.len() == there.len();
-                Ok((names.to_vec(), is_all))
+                state.was_read |= !names.is_empty();
+                Ok((names, is_all))
             }
         }
+    }
+
+    /// Lists the directory on the next connection, where this one was lost before names were returned.
+    async fn begin_anew(&self, state: &mut State, fault: Fault) -> Result<(), Fault> {
+        if !fault.is_lost_connection() || state.was_read || state.repeats == REPEATS {
+            return Err(fault);
+        }
+        let repeats = state.repeats + 1;
+        *state = State { repeats, ..State::new(open(&self.link, &self.path).await?) };
+        Ok(())
     }
 
     /// Asks for as many pieces as may be on their way.

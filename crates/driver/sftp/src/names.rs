@@ -95,7 +95,12 @@ impl Inner {
         self.people.can_own()?;
         let path = self.inodes.child(op.dir, &op.name)?;
         let made = self.change_and_look(&Request::SymLink { target: &op.target, path: &path }, &path).await;
-        let attrs = self.made(&path, made).await?;
+        let mut attrs = self.made(&path, made).await?;
+        if kind(&attrs) != FileKind::Symlink {
+            // mod_sftp of proftpd has made the link, and tells of what it leads to: for kernels that is a failure.
+            attrs.permissions = Some(FileKind::Symlink.bits() | 0o777);
+            attrs.size = Some(op.target.len() as u64);
+        }
         self.entry(op.dir, &op.name, &attrs)
     }
 

@@ -66,7 +66,11 @@ impl Origin {
 
     /// Whether the server of `session` sees that this process is gone; waits a while for that.
     async fn is_gone(&self, session: &Session, link: &Link) -> Result<bool, Fault> {
-        let Some(now) = session.origin().await else { return Ok(false) };
+        let Some(now) = session.origin().await else {
+            // One that was lost as well says nothing; the next one may.
+            let lost = |why| Fault::Lost(outrigger_mux::Error::Lost { why, sent: true });
+            return session.ended().map_or(Ok(false), |why| Err(lost(why)));
+        };
         // One process may serve many connections.
         if !self.shares_boot(now) || self.space != now.space || self.process == now.process {
             return Ok(false);

@@ -3,6 +3,9 @@
 
 use crate::Reply;
 
+/// The facts of files that [`crate::mlsx`] reads.
+const FACTS: [&str; 5] = ["TYPE", "SIZE", "SIZD", "MODIFY", "UNIX.MODE"];
+
 /// The answer to FEAT, and to SITE HELP.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
@@ -40,6 +43,17 @@ impl Features {
         }
     }
 
+    /// What OPTS is to be given, so that MLST and MLSD tell all facts of files that this library reads, of those that the server
+    /// knows; `None` where they do anyway (RFC 3659, 7.9).
+    pub fn mlst_selection(&self) -> Option<String> {
+        let facts = self.words.iter().find_map(|word| word.strip_prefix("MLST "))?;
+        let is_read = |fact: &&str| FACTS.contains(&fact.trim_end_matches('*'));
+        let read: Vec<&str> = facts.split(';').filter(is_read).collect();
+        let told = |fact: &&str| fact.ends_with('*');
+        let selection = |fact: &&str| format!("{};", fact.trim_end_matches('*'));
+        (!read.iter().all(told)).then(|| format!("MLST {}", read.iter().map(selection).collect::<String>()))
+    }
+
     /// Whether `feature` is among them: a command, or a command with what follows it, in upper case.
     pub fn has(&self, feature: &str) -> bool {
         let begins = |word: &str| word.strip_prefix(feature).is_some_and(|rest| !starts_word(rest));
@@ -75,6 +89,22 @@ mod tests {
         assert_eq!(Features::of(&reply(500, &["no", "SIZE"])), Features::default());
         let site = features.with_site(&reply(214, &["These are recognized:", " CHMOD IDLE", " UTIME*", "x"]));
         assert!(site.has("SITE CHMOD") && site.has("SITE UTIME") && !site.has("SITE UMASK"));
+    }
+
+    #[test]
+    fn facts_that_are_not_told_unasked_are_selected() {
+        for (line, selection) in [
+            (
+                " MLST type*;perm*;size*;modify*;unique*;unix.mode;unix.uid;",
+                Some("MLST TYPE;SIZE;MODIFY;UNIX.MODE;"),
+            ),
+            (" MLST type*;size*;sizd*;modify*;UNIX.mode*;unique;", None),
+            (" MLST", None),
+            (" SIZE", None),
+        ] {
+            let features = Features::of(&reply(211, &["Extensions:", line, "End"]));
+            assert_eq!(features.mlst_selection().as_deref(), selection, "{line}");
+        }
     }
 
     proptest! {

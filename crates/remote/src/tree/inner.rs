@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the operations share: nodes, and how files look.
 
-use super::{FileServer, Found};
+use super::{FileServer, Found, Version};
 use crate::diagnosis::{Attempt, Probe, diagnose, parent};
 use crate::fault::{Fault, Refusal};
 use crate::inode_table::InodeTable;
@@ -15,7 +15,7 @@ use outrigger_core::{
     Attr, AttrFields, Errno, Error, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time,
 };
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 /// A tree of a server.
@@ -29,6 +29,8 @@ pub(super) struct Inner<S> {
     /// Open directories, and whether they were read.
     pub(super) dirs: Mutex<HashMap<Handle, (Dir, bool)>>,
     pub(super) last_dir: AtomicU64,
+    /// The server has refused to append, and taken the whole file in place of that.
+    pub(super) no_appends: AtomicBool,
     pub(super) runtime: Arc<dyn Runtime>,
 }
 
@@ -125,6 +127,20 @@ impl<S: FileServer> Inner<S> {
         match above {
             Some(FileKind::Directory | FileKind::Symlink) | None => Err(Errno::ENOENT.into()),
             Some(_) => Err(Errno::ENOTDIR.into()),
+        }
+    }
+
+    /// Size and time of change of a file as exactly as the server tells them. `listed` is what it has told of it just before.
+    pub(super) async fn version(&self, path: &[u8], listed: Option<&Found>) -> Result<Version> {
+        match self.server.exact_version(path).await {
+            Ok(Some(version)) => return Ok(version),
+            Ok(None) | Err(Fault::Refused(_)) => {}
+            Err(fault) => return Err(fault.into()),
+        }
+        let version = |found: &Found| Version { size: found.size, modified: found.modified };
+        match listed {
+            Some(listed) => Ok(version(listed)),
+            None => self.look(path).await.map(|found| version(&found)),
         }
     }
 

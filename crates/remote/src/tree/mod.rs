@@ -21,7 +21,7 @@ use crate::silly_rename::SILLY_PREFIX;
 use crate::staging::{Staged, Staging};
 use bytes::{Bytes, BytesMut};
 use inner::Inner;
-use outrigger_core::{FileKind, Keep, Result, Runtime, Time};
+use outrigger_core::{Errno, FileKind, Keep, Result, Runtime, Time};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -58,6 +58,20 @@ pub struct Listing {
     pub odd: Option<String>,
 }
 
+impl Listing {
+    /// What is listed of the last name of a path.
+    ///
+    /// # Errors
+    /// `ENOENT` when nothing is, and `EIO` when it may stand in what makes no sense.
+    pub fn find(self, path: &[u8]) -> Result<Found> {
+        let name = &path[path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)..];
+        self.names.into_iter().find(|found| found.name == name).ok_or_else(|| match self.odd {
+            None => Errno::ENOENT.into(),
+            Some(line) => Errno::EIO.because(format!("the server lists '{line}', which makes no sense")),
+        })
+    }
+}
+
 /// How content is put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
@@ -65,6 +79,17 @@ pub enum Put {
     Whole,
     /// After what there is.
     Append,
+}
+
+/// A transfer of a file that has begun.
+#[derive(Debug)]
+pub struct Begun<T> {
+    /// What brings the content; `None` where the file ends.
+    pub transfer: Option<T>,
+    /// Where in the file it begins: at 0 where the server cannot begin elsewhere.
+    pub at: u64,
+    /// What the file is, where the server says.
+    pub version: Version,
 }
 
 /// The answer of a server.
@@ -101,12 +126,15 @@ pub trait FileServer: Send + Sync + 'static {
     /// Where a symbolic link leads whose target [`FileServer::stat`] does not tell.
     fn target(&self, path: &[u8]) -> impl Future<Output = Asked<Bytes, Self>> + Send;
 
-    /// Begins to receive a file from `offset` on. No transfer where it ends there.
+    /// Size and time of change of a file, where the server tells them more exactly than [`FileServer::stat`] does; else `None`.
+    fn exact_version(&self, path: &[u8]) -> impl Future<Output = Asked<Option<Version>, Self>> + Send;
+
+    /// Begins to receive a file from `offset` on.
     fn begin(
         &self,
         path: &[u8],
         offset: u64,
-    ) -> impl Future<Output = Asked<(Option<Self::Transfer>, Version), Self>> + Send;
+    ) -> impl Future<Output = Asked<Begun<Self::Transfer>, Self>> + Send;
 
     /// Receives more to the end of `buffer`: how much, 0 at the end of the file.
     fn receive(
@@ -189,6 +217,7 @@ impl<S: FileServer> FileTree<S> {
             locks: Default::default(),
             dirs: Default::default(),
             last_dir: Default::default(),
+            no_appends: Default::default(),
             runtime: Arc::clone(&runtime),
         });
         runtime.spawn(Box::pin(Arc::clone(&inner).settle()));

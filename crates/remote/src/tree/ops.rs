@@ -177,6 +177,10 @@ impl<S: FileServer> Driver for FileTree<S> {
         self.run(async move |inner| {
             let Read { node, offset, len, .. } = op;
             let _lock = inner.locks.lock(node).await;
+            if inner.goes_back(node, offset) {
+                // Without room for all of it, the file is sent once more up to there.
+                let _ = inner.stage(node, 0).await;
+            }
             match inner.staging.get(node) {
                 Some(staged) if staged.state().base <= offset => {
                     Ok(staged.read(offset, len as usize)?.into())
@@ -317,7 +321,7 @@ impl<S: FileServer> Inner<S> {
         let path = self.inodes.path(node)?;
         let Listing { names: listed, mut odd } = match self.server.list(&path).await {
             Ok(listing) => listing,
-            Err(fault) => return Err(self.why(fault, Attempt::RmDir { path: &path }).await),
+            Err(fault) => return Err(self.why(fault, Attempt::List { path: &path }).await),
         };
         let mut names = Vec::new();
         for listed in listed {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading: one transfer for a file that is read from the front to the back.
 
-use super::FileServer;
 use super::inner::Inner;
+use super::{Begun, FileServer};
 use crate::diagnosis::Attempt;
 use crate::fault::Fault;
 use crate::reconnect::REPEATS;
@@ -25,6 +25,13 @@ pub struct Version {
     pub modified: Option<i64>,
 }
 
+impl Version {
+    /// The same, where both are known.
+    pub fn complete(self) -> Option<Self> {
+        self.size.and(self.modified).map(|_| self)
+    }
+}
+
 /// A transfer, and the last of what it brought.
 pub(super) struct Reading<T> {
     /// Where in the file the window begins.
@@ -33,6 +40,8 @@ pub(super) struct Reading<T> {
     /// `None` when the file has ended.
     transfer: Option<T>,
     version: Version,
+    /// The server sends the file from its front only.
+    from_front: bool,
 }
 
 /// Transfers by node, while nothing waits for them.
@@ -82,7 +91,11 @@ impl<T> Reading<T> {
 
     /// Whether a request at this place is best served by this transfer.
     fn serves(&self, offset: u64) -> bool {
-        let gap = if self.transfer.is_some() { GAP } else { 0 };
+        let gap = match self.transfer {
+            _ if self.from_front => u64::MAX,
+            Some(_) => GAP,
+            None => 0,
+        };
         self.start <= offset && offset <= self.end().saturating_add(gap)
     }
 
@@ -93,6 +106,12 @@ impl<T> Reading<T> {
 }
 
 impl<S: FileServer> Inner<S> {
+    /// Whether a request lies before what the transfer of a file still has, which the server cannot begin there.
+    pub(super) fn goes_back(&self, node: Node, offset: u64) -> bool {
+        let readings = self.server.readings().lock();
+        readings.get(&node).is_some_and(|reading| reading.from_front && offset < reading.start)
+    }
+
     /// Up to `len` bytes at `offset` of the server's file; the caller holds the lock of the node.
     pub(super) async fn read_at(&self, node: Node, offset: u64, len: usize) -> Result<Bytes> {
         let readings = self.server.readings();
@@ -102,12 +121,13 @@ impl<S: FileServer> Inner<S> {
             let mut reading = match known.take() {
                 Some(reading) => reading,
                 None => {
-                    let (transfer, version) = self.begin_reading(&self.inodes.path(node)?, offset).await?;
+                    let begun = self.begin_reading(&self.inodes.path(node)?, offset).await?;
+                    let Begun { transfer, at: start, version } = begun;
                     if before.is_some_and(|before| before != version) {
                         let why = "the file was changed while the connection was lost";
                         return Err(Errno::ESTALE.because(why));
                     }
-                    Reading { start: offset, window: BytesMut::new(), transfer, version }
+                    Reading { start, window: BytesMut::new(), transfer, version, from_front: start < offset }
                 }
             };
             if self.receive_until(&mut reading, offset, len).await? {
@@ -121,13 +141,13 @@ impl<S: FileServer> Inner<S> {
     }
 
     /// Begins a transfer. Servers refuse to begin where a file has ended.
-    async fn begin_reading(&self, path: &[u8], offset: u64) -> Result<(Option<S::Transfer>, Version)> {
+    async fn begin_reading(&self, path: &[u8], offset: u64) -> Result<Begun<S::Transfer>> {
         match self.server.begin(path, offset).await {
             Ok(begun) => Ok(begun),
             Err(Fault::Refused(_))
                 if offset > 0 && self.look(path).await?.size.is_some_and(|size| size <= offset) =>
             {
-                Ok((None, Version::default()))
+                Ok(Begun { transfer: None, at: offset, version: Version::default() })
             }
             Err(fault) => Err(self.why(fault, Attempt::Open { path, writes: false }).await),
         }

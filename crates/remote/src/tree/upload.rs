@@ -2,11 +2,11 @@
 //! Uploading: how a staged file gets to the server, whatever its protocol.
 //!
 //! A whole file goes to a temporary name in the same directory and is renamed over the target, so that a broken upload destroys
-//! nothing. What was only appended is appended there too. The temporary name is noted before it is used: a process that takes over
-//! uses it again, or removes what is there.
+//! nothing. What was only appended is appended there too, where the server can; else the whole file is fetched and sent. The temporary
+//! name is noted before it is used: a process that takes over uses it again, or removes what is there.
 
 use super::inner::Inner;
-use super::{Asked, FileServer, Found, Put, Version};
+use super::{Asked, FileServer, Put, Version};
 use crate::diagnosis::{Attempt, parent};
 use crate::fault::{Fault, Refusal};
 use crate::inode_table::join;
@@ -15,6 +15,7 @@ use crate::silly_rename::{SILLY_PREFIX, unique_name};
 use crate::staging::{Staged, StagedState};
 use outrigger_core::{Errno, FileKind, Node, Result};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What names begin with under which files are uploaded.
 const UPLOAD_PREFIX: &str = ".outrigger-upload-";
@@ -26,24 +27,32 @@ fn temporary_name(path: &[u8], number: u64) -> Result<Vec<u8>> {
 impl<S: FileServer> Inner<S> {
     /// Sends what the server lacks of a file; the caller holds the lock of the node.
     pub(super) async fn upload(&self, node: Node) -> Result<()> {
-        let Some(staged) = self.staging.get(node) else { return Ok(()) };
+        let Some(mut staged) = self.staging.get(node) else { return Ok(()) };
         let state = staged.state();
         if !state.dirty || state.nameless {
             return Ok(());
         }
         let path = self.inodes.path(node)?;
+        let mut refusal = None;
         if state.base > 0 {
-            self.append(node, &path, &staged).await?;
-            // Sent once more it would be there twice; what comes next is appended to what the server has then.
-            self.staging.end(node);
-        } else {
-            self.is_unchanged(&path, state.seen).await?;
-            let version = self.store(node, &path, &staged).await?;
-            self.staging.update(node, |state| {
-                (state.dirty, state.is_new, state.exclusive, state.under_way) = (false, false, false, 0);
-                state.seen = version.and_then(|version| Some((version.size?, version.modified)));
-            });
+            refusal = self.append(node, &path, &staged).await?;
+            if refusal.is_none() {
+                // Sent once more it would be there twice; what comes next is appended to what the server has then.
+                self.staging.end(node);
+                self.server.readings().take(node);
+                return Ok(());
+            }
+            staged = self.complete(node, &path, &staged).await?;
         }
+        self.is_unchanged(&path, staged.state().seen).await?;
+        let version = self.store(node, &path, &staged).await?;
+        if refusal.is_some_and(|refusal| !forbids_names(&refusal)) {
+            self.no_appends.store(true, Ordering::Relaxed);
+        }
+        self.staging.update(node, |state| {
+            (state.dirty, state.is_new, state.exclusive, state.under_way) = (false, false, false, 0);
+            state.seen = version.and_then(|version| Some((version.size?, version.modified)));
+        });
         self.server.readings().take(node);
         Ok(())
     }
@@ -51,8 +60,7 @@ impl<S: FileServer> Inner<S> {
     /// Whether the server's file still is the one that was fetched: changes of others are not undone.
     async fn is_unchanged(&self, path: &[u8], seen: Option<(u64, Option<i64>)>) -> Result<()> {
         let Some((size, modified)) = seen else { return Ok(()) };
-        let now = self.look(path).await?;
-        if (now.size, now.modified) == (Some(size), modified) {
+        if self.version(path, None).await? == (Version { size: Some(size), modified }) {
             return Ok(());
         }
         Err(Errno::ESTALE
@@ -66,8 +74,10 @@ impl<S: FileServer> Inner<S> {
         number
     }
 
-    /// Appends what was staged. After a lost connection, what had arrived of it is not sent again.
-    async fn append(&self, node: Node, path: &[u8], staged: &Staged) -> Result<()> {
+    /// Appends what was staged. After a lost connection, what had arrived of it is not sent again. The refusal of a server that takes
+    /// nothing of it, but may take the whole file: so is one that does not append at all, or not to a file that is closed to who
+    /// has it open.
+    async fn append(&self, node: Node, path: &[u8], staged: &Staged) -> Result<Option<S::Refusal>> {
         let state = staged.state();
         let was_begun = state.under_way != 0;
         for attempt in 0..=REPEATS {
@@ -80,9 +90,12 @@ impl<S: FileServer> Inner<S> {
             }
             self.begin(node, &state);
             match self.server.send(path, Put::Append, staged, there).await {
+                Ok(()) => return Ok(None),
                 Err(Fault::Lost(_)) if attempt < REPEATS => {}
+                Err(Fault::Refused(refusal)) if there == state.base && !lacks_room(&refusal) => {
+                    return Ok(Some(refusal));
+                }
                 Err(fault) => return Err(self.why(fault, Attempt::Open { path, writes: true }).await),
-                Ok(()) => return Ok(()),
             }
         }
         Err(Errno::EIO.into())
@@ -133,17 +146,24 @@ impl<S: FileServer> Inner<S> {
     }
 
     async fn store_directly(&self, path: &[u8], staged: &Staged) -> Result<Option<Version>> {
-        if staged.state().exclusive {
+        let StagedState { exclusive, is_new, mode, .. } = staged.state();
+        if exclusive {
             self.is_free(path).await?;
         }
-        match repeated(|_| self.server.send(path, Put::Whole, staged, 0)).await {
+        let mode = mode & 0o7777;
+        // A file that is open for writing stays so when its permissions are taken away.
+        let is_closed = mode & 0o200 == 0 && !is_new;
+        if is_closed {
+            let _ = self.server.set_mode(path, mode | 0o200).await;
+        }
+        let sent = repeated(|_| self.server.send(path, Put::Whole, staged, 0)).await;
+        if sent.is_ok() || is_closed {
             // Some servers refuse permissions for some files; the content matters more.
-            Ok(()) => {
-                let _ = self.server.set_mode(path, staged.state().mode & 0o7777).await;
-                // Another client may replace it by a file of the same size.
-                let stored = self.look(path).await.ok();
-                Ok(stored.map(|Found { size, modified, .. }| Version { size, modified }))
-            }
+            let _ = self.server.set_mode(path, mode).await;
+        }
+        match sent {
+            // Another client may replace it by a file of the same size.
+            Ok(()) => Ok(self.version(path, None).await.ok()),
             Err(fault) => Err(self.why(fault, Attempt::Open { path, writes: true }).await),
         }
     }
@@ -206,6 +226,11 @@ impl<S: FileServer> Inner<S> {
             }
         }
     }
+}
+
+/// Whether a server refuses because it has no room, for more or at all.
+fn lacks_room(refusal: &impl Refusal) -> bool {
+    matches!(refusal.error().errno, Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::EROFS)
 }
 
 /// Whether a refusal is about making a name, as far as it shows.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writing: content is staged on this machine, and sent as a whole when the file is closed or synchronised.
 
-use super::FileServer;
 use super::inner::Inner;
+use super::{FileServer, Version};
 use crate::fault::Fault;
 use crate::open_files::Closed;
 use crate::staging::{Staged, StagedState};
 use outrigger_core::attr::without_set_id;
 use outrigger_core::{Errno, Error, FileKind, Handle, Node, Result, SetAttrs, SetTime};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// How much of a file is fetched at once, in bytes.
 const PIECE: usize = 1 << 18;
@@ -25,45 +26,67 @@ impl<S: FileServer> Inner<S> {
             self.upload(node).await?;
             self.staging.end(node);
         }
-        // What a reader has fetched ahead may be older than what the server has now.
-        self.server.readings().take(node);
-        let listed = self.look(&path?).await?;
+        let path = path?;
+        let listed = self.look(&path).await?;
         let size =
             listed.size.ok_or_else(|| Errno::EIO.because("the server does not tell the size of the file"))?;
         // Only what is appended has to be here.
-        let base = if from >= size { size } else { 0 };
-        let staged = self.staging.begin(
-            node,
-            StagedState {
-                base,
-                size: base,
-                dirty: false,
-                is_new: false,
-                exclusive: false,
-                nameless: false,
-                under_way: 0,
-                mode: listed.mode.unwrap_or(0o644),
-                mtime: self.runtime.wall(),
-                seen: Some((size, listed.modified)),
-            },
-        )?;
-        let mut at = base;
-        while at < size {
-            let filled = async {
-                let data = self.read_at(node, at, PIECE).await?;
-                staged.write(at, &data)?;
-                Ok(data.len() as u64)
-            };
-            let short = || Errno::EIO.because("the server sends less of the file than it says there is");
-            match filled.await.and_then(|count| if count == 0 { Err(short()) } else { Ok(count) }) {
-                Ok(count) => at += count,
-                Err(error) => {
-                    self.staging.end(node);
-                    return Err(error);
-                }
-            }
+        let base = if from >= size && !self.no_appends.load(Ordering::Relaxed) { size } else { 0 };
+        let seen = if base > 0 { None } else { Some(self.version(&path, Some(&listed)).await?) };
+        let staged = self.staging.spool(StagedState {
+            base,
+            size: base,
+            dirty: false,
+            is_new: false,
+            exclusive: false,
+            nameless: false,
+            under_way: 0,
+            mode: listed.mode.unwrap_or(0o644),
+            mtime: self.runtime.wall(),
+            seen: seen.map(|Version { modified, .. }| (size, modified)),
+        })?;
+        if base == 0 {
+            self.fetch(node, &staged, size).await?;
         }
-        Ok(staged)
+        self.staging.put(node, staged)
+    }
+
+    /// Fetches the first `size` bytes of a file. A staged file that the next process finds has all of them: it is put then only.
+    async fn fetch(&self, node: Node, staged: &Staged, size: u64) -> Result<()> {
+        // What does not fit need not be fetched.
+        staged.resize(size)?;
+        // What a reader has fetched ahead may be older than what the server has now.
+        self.server.readings().take(node);
+        let mut at = 0;
+        while at < size {
+            let len = usize::try_from(size - at).map_or(PIECE, |rest| rest.min(PIECE));
+            let data = self.read_at(node, at, len).await?;
+            if data.is_empty() {
+                return Err(Errno::EIO.because("the server sends less of the file than it says there is"));
+            }
+            staged.write(at, &data)?;
+            at += data.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Stages the whole of a file of which only what is appended is staged, for a server that does not append.
+    pub(super) async fn complete(&self, node: Node, path: &[u8], tail: &Staged) -> Result<Arc<Staged>> {
+        let state = tail.state();
+        let Version { size, modified } = self.version(path, None).await?;
+        if size.is_some_and(|size| size != state.base) {
+            return Err(Errno::ESTALE.because("the file was changed by others while it was appended to"));
+        }
+        let seen = Some((state.base, modified));
+        let whole = self.staging.spool(StagedState { base: 0, size: 0, seen, ..state })?;
+        self.fetch(node, &whole, state.base).await?;
+        let mut at = state.base;
+        while at < state.size {
+            let data = tail.read(at, PIECE)?;
+            whole.write(at, &data)?;
+            at += data.len() as u64;
+        }
+        self.staging.put(node, whole)
     }
 
     /// A file that is staged and was uploaded is going to be changed again: it is still what the server has. That is looked at where
@@ -72,11 +95,11 @@ impl<S: FileServer> Inner<S> {
         if state.dirty || state.nameless || state.seen.is_some() {
             return Ok(());
         }
-        let listed = self.look(&path.clone()?).await?;
-        if listed.size != Some(state.size) {
+        let Version { size, modified } = self.version(&path.clone()?, None).await?;
+        if size != Some(state.size) {
             return Err(Errno::ESTALE.because("the file was changed by others since it was stored"));
         }
-        self.staging.update(node, |now| now.seen = Some((state.size, listed.modified)));
+        self.staging.update(node, |now| now.seen = Some((state.size, modified)));
         Ok(())
     }
 

@@ -381,3 +381,14 @@ async fn the_names_of_one_directory_have_a_bound() {
     let (_line, user) = connected(&store, &[("max_listing", "1m")]).await;
     assert_eq!(user.list_all(Node::ROOT).await, Ok(3000));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_link_is_made_also_where_the_server_tells_of_what_it_leads_to() {
+    let store = store_with_files();
+    let (line, user) = connected(&store, &[]).await;
+    let target = Attrs { size: Some(7), permissions: Some(0o100_644), ..Attrs::NONE };
+    line.decide(instead("lstat", Reply::Attrs(target)));
+    let made = user.symlink(Node::ROOT, "made", "file").await.expect("made");
+    assert_eq!((made.attr.kind(), made.attr.size), (FileKind::Symlink, 4));
+    assert!(matches!(store.state().files.get(&b"/home/made"[..]), Some(File::Link(_))));
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Servers that lack something: what can be done without it is done, and nothing is lost.
+
+mod server;
+
+use outrigger_client::{Client, File, Follow, Inode, Settings};
+use outrigger_core::ops::{FSync, OpenFlags, Write};
+use outrigger_core::{Errno, Handle, HeapKeep, Keep, Name, Result, Runtime, Serve};
+use outrigger_driver_ftp::{Options, connect};
+use outrigger_runtime::Threads;
+use outrigger_toolkit_remote::{Authority, Closed, FileOptions, OpenFiles};
+use server::Server;
+use std::fs::{self, FileTimes};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// What a usual server has.
+const USUAL: &[&str] = &["MLST type*;size*;modify*;UNIX.mode*;", "SIZE", "MDTM"];
+/// One without MLSD, whose LIST tells minutes.
+const LISTS: &[&str] = &["SIZE", "MDTM"];
+
+/// Connected to a server.
+struct Far {
+    client: Client,
+    // It goes last.
+    _runtime: Arc<Threads>,
+}
+
+fn try_open(server: &Server, options: &[(&str, &str)], keep: Option<Arc<dyn Keep>>) -> Result<Far> {
+    let files = FileOptions { netrc: None, ..FileOptions::default() };
+    let mut set = Options { files, ..Options::default() };
+    for (key, value) in options {
+        set.set(key, value).expect("an option");
+    }
+    let place = Authority::parse(&format!("alice:s%23cret@127.0.0.1:{}", server.port)).expect("a server");
+    let runtime = Arc::new(Threads::new());
+    let connecting = connect(place, set, Arc::clone(&runtime) as Arc<dyn Runtime>, keep);
+    let ftp = runtime.handle().block_on(connecting)?;
+    let client = Client::new(Arc::new(Serve(ftp)), runtime.clone(), Settings::default());
+    Ok(Far { client, _runtime: runtime })
+}
+
+fn open(server: &Server) -> Far {
+    try_open(server, &[], None).expect("connected")
+}
+
+impl Far {
+    fn root(&self) -> Inode {
+        self.client.root().expect("a root")
+    }
+
+    fn file(&self, path: &str, flags: OpenFlags) -> File {
+        self.client.walk(path.as_bytes(), Follow::Yes).expect("found").open(flags).expect("opened")
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::try_from(text).expect("a name")
+}
+
+/// Bytes of which no two pieces are alike.
+fn content(len: usize) -> Vec<u8> {
+    (0..len as u32 / 4).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
+}
+
+/// A file of the server whose last change was so many seconds after 2001.
+fn put(server: &Server, text: &str, data: &[u8], seconds: u64) {
+    fs::write(server.at(text), data).expect("a file");
+    let time = UNIX_EPOCH + Duration::from_secs(978_307_200 + seconds);
+    let file = fs::File::options().write(true).open(server.at(text)).expect("a file");
+    file.set_times(FileTimes::new().set_modified(time)).expect("a time");
+}
+
+const APPENDS: OpenFlags = OpenFlags::APPEND.union(OpenFlags::WRITE_ONLY);
+
+#[test]
+fn what_is_appended_is_stored_by_servers_that_do_not_append() {
+    for (features, refusal, tries) in [
+        (USUAL, "451 f: Append/Restart not permitted, try again", 1),
+        (LISTS, "502 Command 'APPE' not implemented", 1),
+        // It may be about this file only.
+        (USUAL, "550 Permission denied.", 2),
+    ] {
+        let server = Server::start(features, &[("APPE", refusal)]);
+        put(&server, "f", b"begin", 0);
+        fs::set_permissions(server.at("f"), PermissionsExt::from_mode(0o640)).expect("permissions");
+        let far = open(&server);
+        for words in [[" one", " two"], [" three", " four"]] {
+            let file = far.file("/f", APPENDS);
+            file.write_all_at(0, words[0].as_bytes().to_vec().into()).expect("staged");
+            file.sync(false).expect("stored");
+            file.write_all_at(0, words[1].as_bytes().to_vec().into()).expect("staged");
+            file.close().expect("stored");
+        }
+        let stored = fs::read_to_string(server.at("f")).expect("there");
+        assert_eq!(stored, "begin one two three four", "{refusal}");
+        assert_eq!(server.asked("APPE"), tries, "{refusal}");
+        assert_eq!(fs::read_dir(server.at("")).expect("a directory").count(), 1, "nothing is left behind");
+        if features == USUAL {
+            let mode = fs::metadata(server.at("f")).expect("there").permissions().mode();
+            assert_eq!(mode & 0o7777, 0o640, "{refusal}");
+        }
+    }
+}
+
+#[test]
+fn a_server_without_room_for_what_is_appended_says_so() {
+    let server = Server::start(USUAL, &[("APPE", "452 no space left")]);
+    put(&server, "f", b"begin", 0);
+    let far = open(&server);
+    let file = far.file("/f", APPENDS);
+    file.write_all_at(0, b"more".to_vec().into()).expect("staged");
+    assert_eq!(file.close().expect_err("no room").errno, Errno::ENOSPC);
+    assert_eq!(fs::read(server.at("f")).expect("there"), b"begin");
+    assert_eq!(server.asked("STOR"), 0, "more room than that is not asked for");
+}
+
+#[test]
+fn what_a_killed_process_was_to_append_is_stored_by_the_next_one_at_a_server_that_does_not_append() {
+    let server = Server::start(USUAL, &[("APPE", "451 Append/Restart not permitted, try again")]);
+    put(&server, "f", b"begin", 0);
+    let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
+    let first = try_open(&server, &[], Some(Arc::clone(&keep))).expect("connected");
+    let file = first.file("/f", APPENDS);
+    file.write_all_at(0, b" end".to_vec().into()).expect("staged");
+    std::mem::forget(file);
+    // It dies when the file is closed, and before it is uploaded.
+    let notes = OpenFiles::open(Some(&*keep), |_| false).expect("notes");
+    assert_eq!(notes.close(Handle(1)), Closed::Last);
+    let _next = try_open(&server, &[], Some(Arc::clone(&keep))).expect("connected");
+    server.until_asked("RNTO");
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    while fs::read(server.at("f")).expect("there") != b"begin end" {
+        assert!(std::time::Instant::now() < until, "{:?}", fs::read_to_string(server.at("f")));
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_fetches_a_file_leaves_no_half_of_it_to_be_stored() {
+    let server = Server::start(USUAL, &[]);
+    let data = content(3_000_000);
+    put(&server, "f", &data, 0);
+    server.change(|ways| ways.stalls = true);
+    let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
+    let first = try_open(&server, &[("timeout", "600")], Some(Arc::clone(&keep))).expect("connected");
+    let file = first.file("/f", OpenFlags::READ_WRITE);
+    let (node, handle) = (first.client.walk(b"/f", Follow::Yes).expect("found").node(), Handle(1));
+    thread::spawn(move || {
+        // It waits for the rest until the test ends.
+        let _ = file.write_all_at(7, b"seven".to_vec().into());
+        std::mem::forget((file, first));
+    });
+    server.until_asked("RETR");
+    server.change(|ways| ways.stalls = false);
+    let next = try_open(&server, &[], Some(keep)).expect("connected");
+    let data_now = b"seven".to_vec().into();
+    let write = Write { node, handle, offset: 7, data: data_now, cached: false, kill_setid: false };
+    next.client.call(write).expect("staged");
+    next.client.call(FSync { node, handle, data_only: false }).expect("stored");
+    let mut expected = data;
+    expected[7..12].copy_from_slice(b"seven");
+    assert!(fs::read(server.at("f")).expect("there") == expected);
+}
+
+#[test]
+fn a_server_that_sends_files_from_their_front_only_is_read_anywhere() {
+    for spool in ["16g", "1m"] {
+        let server = Server::start(USUAL, &[("REST", "502 not implemented")]);
+        let data = content(8_000_000);
+        put(&server, "f", &data, 0);
+        let far = try_open(&server, &[("spool", spool)], None).expect("connected");
+        let file = far.file("/f", OpenFlags::empty());
+        let read = |at: usize| {
+            let piece = file.read_at(at as u64, 100_000).expect("read");
+            assert!(!piece.is_empty() && piece == data[at..at + piece.len()], "{at}");
+            at + piece.len()
+        };
+        let mut at = read(4_000_000);
+        while at < data.len() {
+            at = read(at);
+        }
+        assert!(file.read_at(data.len() as u64 + 1, 10).expect("the end").is_empty());
+        assert_eq!(server.asked("RETR"), 1, "one transfer brings what is read on");
+        for at in [10, 7_000_000, 1_000_000] {
+            read(at);
+        }
+        let transfers = server.asked("RETR");
+        // Without room for the file each step back takes a transfer.
+        assert!(if spool == "16g" { transfers == 2 } else { transfers <= 4 }, "{spool}: {transfers}");
+    }
+}
+
+#[test]
+fn a_password_that_the_server_repeats_is_not_shown() {
+    for refusal in ["530 no, s#cret is wrong, and S%23CRET too", "421 s#cret s%23cret"] {
+        let server = Server::start(USUAL, &[("PASS", refusal)]);
+        let error = try_open(&server, &[], None).err().expect("refused");
+        let shown = format!("{error} {error:?}").to_lowercase();
+        assert!(shown.contains("***") && !shown.contains("#cret") && !shown.contains("23cret"), "{shown}");
+    }
+    let server = Server::start(USUAL, &[("MLSD", "550 s#cret: denied")]);
+    let far = open(&server);
+    let error = far.root().entries().err().expect("refused");
+    assert!(!format!("{error:?}").contains("cret"), "{error:?}");
+}
+
+#[test]
+fn a_listing_that_fails_is_no_directory_that_has_names() {
+    for (features, verb, refusal, errno) in [
+        (USUAL, "MLSD", "451 local error in processing", Errno::EIO),
+        (LISTS, "LIST", "451 local error in processing", Errno::EIO),
+        (USUAL, "MLSD", "550 denied", Errno::EACCES),
+    ] {
+        let server = Server::start(features, &[]);
+        let far = open(&server);
+        let root = far.root();
+        server.change(|ways| ways.refuses.extend([(verb, refusal)]));
+        assert_eq!(root.entries().err().expect("refused").errno, errno, "{verb} {refusal}");
+    }
+}
+
+#[test]
+fn facts_that_the_server_tells_on_demand_are_demanded() {
+    for (feature, demands) in [("MLST type*;size*;modify*;UNIX.mode;", 1), (USUAL[0], 0)] {
+        let server = Server::start(&[feature, "SIZE", "MDTM"], &[]);
+        put(&server, "f", b"content", 0);
+        fs::set_permissions(server.at("f"), PermissionsExt::from_mode(0o640)).expect("permissions");
+        let far = open(&server);
+        let found = far.root().lookup(&name("f")).expect("found");
+        assert_eq!(found.attr().mode & 0o7777, 0o640, "{feature}");
+        assert_eq!(server.asked("OPTS"), 1 + demands, "UTF8, and once for each connection");
+    }
+}
+
+#[test]
+fn a_change_of_others_in_the_same_minute_is_not_undone_where_listings_tell_minutes() {
+    let server = Server::start(LISTS, &[]);
+    put(&server, "f", b"init", 10);
+    let far = open(&server);
+    far.root().entries().expect("a listing").count();
+    assert_eq!(server.asked("MDTM"), 0, "what is only looked at takes none");
+    let file = far.file("/f", OpenFlags::READ_WRITE);
+    for (at, content) in [(0, "ours"), (0, "more")] {
+        file.write_all_at(at, content.as_bytes().to_vec().into()).expect("staged");
+        file.sync(false).expect("stored");
+        assert_eq!(fs::read_to_string(server.at("f")).expect("there"), content);
+    }
+    // One for what is fetched, one along with it, and two for each upload.
+    assert!(server.asked("MDTM") <= 6, "{}", server.asked("MDTM"));
+    let at = fs::metadata(server.at("f")).expect("there").modified().expect("a time");
+    let seconds = at.duration_since(UNIX_EPOCH).expect("after 1970").as_secs() / 60 * 60 - 978_307_200;
+    for (before, after) in [(seconds + 1, seconds + 2), (seconds + 3, seconds + 59)] {
+        put(&server, "f", b"init", before);
+        let file = far.file("/f", OpenFlags::READ_WRITE);
+        file.write_all_at(0, b"ours".to_vec().into()).expect("staged");
+        put(&server, "f", b"them", after);
+        assert_eq!(file.close().expect_err("changed by others").errno, Errno::ESTALE);
+        assert_eq!(fs::read_to_string(server.at("f")).expect("there"), "them");
+    }
+}
