@@ -17,7 +17,7 @@ fn start(words: &[&str], location: &str, options: Options) -> Result<Arc<dyn Ser
     let threads = Arc::new(Threads::new());
     let command: Vec<OsString> = words.iter().map(OsString::from).collect();
     let runtime: Arc<dyn Runtime> = threads.clone();
-    let site = Site { runtime: &runtime, keep: None, serves_others: false, same_below: 0, cancel: None };
+    let site = Site::new(&runtime);
     let program = threads.handle().block_on(Program::start(command, location.as_bytes(), options, &site))?;
     Ok(Arc::new(Kept { program, _threads: threads }))
 }
