@@ -42,6 +42,8 @@ pub struct Place {
     pub path: Vec<u8>,
     /// How the user wrote it.
     pub shown: OsString,
+    /// Whether it is a file of this machine.
+    pub is_here: bool,
     /// How long the operand is that it begins with, and what stands between that and a name: [`Location::joint`].
     joint: (usize, &'static str),
     /// How names below it are written.
@@ -74,7 +76,7 @@ impl Place {
 
     /// The place at `path` of the tree, which the user would write as `shown`.
     pub fn at(&self, path: Vec<u8>, shown: OsString) -> Self {
-        Place { client: self.client.clone(), path, shown, joint: (0, "/"), spelling: self.spelling }
+        Place { path, shown, joint: (0, "/"), ..self.clone() }
     }
 
     /// Makes it lead to what is called `name` in it.
@@ -169,11 +171,12 @@ impl Context {
         let shown = location.without_password().map_or_else(|| text.to_owned(), OsString::from);
         let (joint, spelling) = ((shown.len(), location.joint(text)), location.spelling(text));
         let (name, path) = location.split();
-        let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
+        let is_here = matches!(&name, TreeName::Whole(Base::Host(_)));
+        let path = if is_here { absolute(path)? } else { path };
         let options = DriverOptions::parse(&self.options().opt).for_sides(self.sides.borrow().clone());
         let opened = self.trees.tree(name, &options)?;
         let path = opened.path(&self.trees, path)?;
-        Ok(Place { client: opened.client, path, shown, joint, spelling })
+        Ok(Place { client: opened.client, path, shown, is_here, joint, spelling })
     }
 
     /// Puts what the command has changed on stable storage, and closes the images it has opened. What fails is reported: only
@@ -188,7 +191,7 @@ impl Context {
                 self.complain(Status::Minor, format_args!("cannot synchronise '{name}': {error}"));
             }
         }
-        match self.trees.images.unmount() {
+        match self.trees.changed.close() {
             // Its reason is the same.
             Err(_) if failed => {}
             Err(failure) => self.complain(failure.status, failure),

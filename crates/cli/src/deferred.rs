@@ -2,6 +2,8 @@
 //! Arguments that are defined only for the command the user asked for: defining those of every command takes longer
 //! than a short listing.
 
+use crate::run::Run;
+use crate::tree_options::GLOBALS;
 use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
@@ -16,14 +18,23 @@ impl<A> Deferred<A> {
     }
 }
 
-impl<A: Args> Args for Deferred<A> {
+impl<A: Args + Run> Args for Deferred<A> {
     fn augment_args(command: Command) -> Command {
-        command.defer(|command| described(command, A::augment_args))
+        command.defer(|command| described(without(command, A::GLOBALS), A::augment_args))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        command.defer(|command| described(command, A::augment_args_for_update))
+        command.defer(|command| described(without(command, A::GLOBALS), A::augment_args_for_update))
     }
+}
+
+/// The command, whose help does not show options for trees other than `globals`.
+fn without(command: Command, globals: &[&str]) -> Command {
+    let useless = |name: &&str| !globals.contains(name);
+    GLOBALS.iter().copied().filter(useless).fold(command, |command, name| {
+        let is_there = command.get_arguments().any(|argument| argument.get_id() == name);
+        if is_there { command.mut_arg(name, |argument| argument.hide(true)) } else { command }
+    })
 }
 
 /// Adds arguments. The command keeps its description, followed by that of the arguments after their first paragraph. `-h` is
@@ -69,6 +80,20 @@ mod tests {
             let shown = Cli::try_parse_from(["outrigger", command, "--help"]).unwrap_err();
             let help = shown.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(help.contains(words) && !help.contains("Arguments of"), "{help}");
+        }
+    }
+
+    #[test]
+    fn options_that_mean_nothing_to_a_command_are_not_in_its_help() {
+        let help = |command| Cli::try_parse_from(["outrigger", command, "--help"]).unwrap_err().to_string();
+        for (command, shown) in [
+            ("generate", [false; 3]),
+            ("doctor", [false; 3]),
+            ("umount", [false, false, true]),
+            ("ls", [true; 3]),
+        ] {
+            let found = ["--opt", "--layer", "--timeout"].map(|option| help(command).contains(option));
+            assert_eq!(found, shown, "{command}");
         }
     }
 

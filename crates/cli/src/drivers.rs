@@ -7,8 +7,8 @@ pub use program::{DriverProgram, declare, declared};
 
 use crate::status::Failure;
 use outrigger_core::registry::{DriverInfo, Given, Scheme};
-use outrigger_core::{Error, OptionTable};
-use std::cell::RefCell;
+use outrigger_core::{Errno, Error, OptionTable};
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -35,6 +35,56 @@ pub fn tables(driver: &DriverInfo) -> impl Iterator<Item = &'static OptionTable>
 /// The scheme of this name, if a driver has it.
 pub fn scheme(name: &str) -> Option<&'static Scheme> {
     DRIVERS.iter().flat_map(|driver| driver.schemes).find(|scheme| scheme.name.eq_ignore_ascii_case(name))
+}
+
+/// The driver that has `what` in its description, and that.
+///
+/// # Errors
+/// That no driver `opens` such trees.
+pub fn that_has<T>(
+    what: impl Fn(&DriverInfo) -> Option<T>,
+    opens: &str,
+) -> Result<(&'static DriverInfo, T), Failure> {
+    let found = DRIVERS.iter().find_map(|driver| Some((driver, what(driver)?)));
+    found.ok_or_else(|| Failure::serious(format!("no driver opens {opens}")))
+}
+
+/// Has `driver` open a tree with these options. What is wrong with an option is said as it is, what else is wrong as `cannot` says.
+///
+/// # Errors
+/// Both of these.
+pub fn opened<T>(
+    driver: &DriverInfo,
+    options: &DriverOptions,
+    open: impl FnOnce(&dyn Given) -> Result<T, Error>,
+    cannot: impl FnOnce(&Error) -> Failure,
+) -> Result<T, Failure> {
+    let given = Noting { options, cached: driver.cached, wrong: Cell::default() };
+    open(&given).map_err(|error| match given.wrong.take() {
+        Some(wrong) => Failure::serious(wrong),
+        None => cannot(&error),
+    })
+}
+
+/// Options, and what is wrong with one of them.
+struct Noting<'a> {
+    options: &'a DriverOptions,
+    /// Whether a cache stands above the tree in a mount.
+    cached: bool,
+    wrong: Cell<Option<String>>,
+}
+
+impl Given for Noting<'_> {
+    fn apply(&self, set: &mut dyn FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error> {
+        let applied = Given::apply(self.options, &mut |key, value| {
+            set(key, value).map_err(|error| match self.cached && outrigger_layer_cache::Options::knows(key) {
+                true => Errno::EINVAL
+                    .because(format!("option {key} concerns mounts only, which cache for longer")),
+                false => error,
+            })
+        });
+        applied.inspect_err(|error| self.wrong.set(Some(error.why())))
+    }
 }
 
 /// Which options of a command with trees of several drivers were accepted: it is enough that one driver accepts an option.
@@ -182,7 +232,53 @@ impl Given for DriverOptions {
 
 #[cfg(test)]
 mod tests {
+    use super::DRIVERS;
     use outrigger_core::{OptionInfo, OptionTable, Result};
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn each_form_of_a_location_belongs_to_one_driver() {
+        let count = |has: fn(&super::DriverInfo) -> bool| DRIVERS.iter().filter(|driver| has(driver)).count();
+        assert_eq!(count(|driver| driver.directories.is_some()), 1, "directories of this machine");
+        assert_eq!(count(|driver| driver.hosts.is_some()), 1, "HOST:PATH");
+        assert_eq!(count(|driver| driver.commands.is_some()), 1, "fuse:COMMAND");
+        assert_eq!(count(|driver| driver.declared.is_some()), 1, "--driver-program");
+        let dangerous = |key: &str| DRIVERS.iter().any(|driver| (driver.is_dangerous)(key, "x"));
+        assert!(dangerous("ssh_command") && !dangerous("port"));
+    }
+
+    /// Files that may know a driver's crate: this list of all, and what is about one driver or reads files with its reader.
+    const KNOW_DRIVERS: &[&str] = &[
+        "drivers.rs",
+        "guarded.rs",
+        "commands/doctor.rs",
+        "commands/guard.rs",
+        "commands/inspect.rs",
+        "trees/files.rs",
+    ];
+
+    fn sources(dir: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let below = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
+        entries.flat_map(below).filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
+    }
+
+    #[test]
+    fn only_the_registry_and_what_is_about_one_driver_name_its_crate() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let all = sources(&root);
+        assert!(all.len() > 100);
+        for file in all {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let product = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+            let names = product.lines().any(|line| {
+                line.split_once("outrigger_driver_").is_some_and(|(_, rest)| rest.contains("::"))
+            });
+            let file = file.strip_prefix(&root).unwrap();
+            let may = KNOW_DRIVERS.iter().any(|known| file == Path::new(known));
+            assert!(may || !names, "{} names a driver's crate", file.display());
+        }
+    }
 
     /// A value that every option with such a placeholder takes.
     fn example(option: &OptionInfo) -> &'static str {

@@ -4,13 +4,17 @@
 use crate::control::{GuardStatus, ProgramStatus, ReplacementStatus};
 use crate::notes::{self, Notes};
 use crate::status::Failure;
+use crate::trees::Tree;
 use outrigger_core::Clock;
 use outrigger_core::supervise::History;
+use outrigger_driver_libfuse::launch::{Launch, Mountpoint};
 use outrigger_driver_libfuse::{Death, History as Programs, LibFuse, Report};
 use outrigger_guard::{Crash, Seat};
 use outrigger_host::{PrivateDir, users_state};
 use outrigger_layer_journal::{Journal, Poisoned};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
+use std::any::Any;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -44,6 +48,19 @@ pub fn guard_status(history: History, keeper: Option<u32>, proxy: Option<u32>) -
 /// How long ago that was, in seconds.
 fn age(at: SystemTime) -> f64 {
     at.elapsed().unwrap_or_default().as_secs_f64()
+}
+
+/// The FUSE program that serves a tree, if one does.
+pub fn program(tree: &Tree) -> Option<Arc<LibFuse>> {
+    let control = Arc::clone(tree.control.as_ref()?) as Arc<dyn Any + Send + Sync>;
+    control.downcast().ok()
+}
+
+/// A program that is to take the place of another one, which is mounted already: it gets a private directory to mount on,
+/// in place of the word number `argument`, where one names the mount.
+pub fn replacement(command: Vec<OsString>, directory: PathBuf, argument: Option<usize>) -> Launch {
+    let mountpoint = argument.map_or(Mountpoint::Private, Mountpoint::Replaced);
+    Launch { directory: Some(directory), mountpoint, ..Launch::new(command) }
 }
 
 /// Whether the old program serves again.

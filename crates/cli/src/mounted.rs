@@ -13,11 +13,11 @@ use crate::status::Failure;
 use crate::trees::{self, Tree};
 use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode};
+use outrigger_core::registry::Direct;
 use outrigger_core::{Error, Keep, Node, Service, Stack, StackError};
 use outrigger_door_fuse::{
     Connection, Force, Kept, MountEntry, Negotiated, Options, Session, UnmountError, unmount,
 };
-use outrigger_driver_kernel::Kernel;
 use outrigger_guard::{Inherited, Seat};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
@@ -158,7 +158,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
             }
             let server = Server::bind(&mountpoint, connection, seat.as_deref());
             let session = match direct(&tree, &options) {
-                Some(image) => hand_over(context, (&mountpoint, list), service, options, image, device)?,
+                Some(process) => hand_over(context, (&mountpoint, list), service, options, process, device)?,
                 None => Served::Here(start(context, &mountpoint, service, options, device)?),
             };
             (session, connection, server)
@@ -172,9 +172,8 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     });
     let server = server.ok();
     watch_signals(signals, mounted.clone(), server.as_ref().map(Arc::downgrade));
-    if let Some(program) = &mounted.tree.program {
-        guarded::report_programs(program, &mounted.mountpoint);
-    }
+    let program = guarded::program(&mounted.tree);
+    program.iter().for_each(|program| guarded::report_programs(program, &mounted.mountpoint));
     if let Some(journal) = &journal {
         guarded::report_poison(journal, &mounted.mountpoint, Arc::downgrade(&mounted));
     }
@@ -184,9 +183,9 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     mounted.session.wait();
     mounted.write_out();
     // It is killed when this process ends.
-    let ended = mounted.tree.program.iter().try_for_each(|program| program.close());
+    let ended = program.map_or(Ok(()), |program| program.close());
     let ended = ended.map_err(|error| Failure::new(error.why()));
-    ended.and_then(|()| context.trees.images.unmount()).inspect_err(|failure| {
+    ended.and_then(|()| context.trees.changed.close()).inspect_err(|failure| {
         server.iter().for_each(|server| server.leave(&failure.to_string()));
     })
 }
@@ -264,20 +263,20 @@ fn connect(
     })
 }
 
-/// Has the kernel code itself serve a new mount, where the kernel resends unanswered requests after that process died.
+/// Has the process of the tree itself serve a new mount, where the kernel resends unanswered requests after that process died.
 fn hand_over(
     context: &Context,
     (mountpoint, list): (&Path, String),
     service: Arc<dyn Service>,
     options: Options,
-    image: &Arc<Kernel>,
+    process: Arc<dyn Direct>,
     mut connection: Connection,
 ) -> Result<Served, Failure> {
     if !connection.sends_again(READY_DEADLINE).is_ok_and(|again| again) {
         return Ok(Served::Here(start(context, mountpoint, service, options, connection)?));
     }
     let (place, connection) = ((mountpoint.to_owned(), list), (connection, READY_DEADLINE));
-    There::begin(image, place, service, options, context.trees.runtime.clone(), connection)
+    There::begin(process, place, service, options, context.trees.runtime.clone(), connection)
         .map(|there| Served::There(Box::new(there)))
         .map_err(|error| {
             // It would have no server.
@@ -348,8 +347,8 @@ fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
 /// SIGTERM and SIGINT end the mount, SIGHUP drops caches, SIGIO means that another process opens the image.
 fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, server: Option<Weak<Server>>) {
     let kept = mounted.clone();
-    let image = mounted.tree.image.clone();
-    let wanted = image.map(|image| reserve(image, move || kept.session.is_connected()));
+    let control = mounted.tree.control.clone();
+    let wanted = control.map(|control| reserve(control, move || kept.session.is_connected()));
     thread::spawn(move || {
         let mut ending = false;
         for signal in signals.forever() {

@@ -6,8 +6,9 @@
 //! is given up, which happens when the file system in it is unmounted. As long as the mount is there, the lease is given
 //! up as soon as another process opens the file, and taken again when no other process has it open.
 
-use crate::trees::OpenedImage;
+use outrigger_core::registry::Control;
 use outrigger_core::{Errno, Result};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +18,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Reserves `image` until its mount has ended and it is unmounted. Send a message when another process opens the file
 /// (`SIGIO`).
-pub fn reserve(image: OpenedImage, is_mounted: impl Fn() -> bool + Send + 'static) -> Sender<()> {
+pub fn reserve(image: Arc<dyn Control>, is_mounted: impl Fn() -> bool + Send + 'static) -> Sender<()> {
     let (wanted, opened) = mpsc::channel();
     let keep = move || keep(|| image.reserve(), || image.release(), is_mounted, &opened);
     // Without the thread only `umount.fuse.outrigger` waits, where it is installed.

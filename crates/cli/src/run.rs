@@ -3,6 +3,7 @@
 
 use crate::context::Context;
 use crate::status::{Exits, Failure};
+use crate::tree_options::GLOBALS;
 
 /// What a command does. Errors about one of several things go through [`Context::complain`]; only what ends the
 /// whole command is returned.
@@ -12,6 +13,9 @@ pub trait Run {
 
     /// Its exit statuses.
     const EXITS: Exits = Exits::Own;
+
+    /// The options for trees that mean something to it ([`crate::tree_options::GLOBALS`]); others are refused, and not in its help.
+    const GLOBALS: &'static [&'static str] = GLOBALS;
 
     /// Whether Ctrl-C raises the context's cancel token, so that the command can tidy up; otherwise signals have their
     /// default effect, or the command deals with them by itself.

@@ -2,10 +2,10 @@
 //! Which process serves a mount: this one, or the one that runs the tree's kernel code, which saves two context switches per
 //! request. In the second case this process keeps a duplicate descriptor of the connection, and takes over when the other dies.
 
-use crate::trees::{OpenedImage, Tree};
+use crate::trees::Tree;
+use outrigger_core::registry::Direct;
 use outrigger_core::{Reply, Service, Wire, lock};
 use outrigger_door_fuse::{Connection, Force, Negotiated, Options, Order, Session, Status, unmount};
-use outrigger_driver_kernel::Kernel;
 use outrigger_runtime::Threads;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ pub enum Served {
 
 /// A mount that another process serves.
 pub struct There {
-    image: Arc<Kernel>,
+    process: Arc<dyn Direct>,
     mountpoint: PathBuf,
     negotiated: Negotiated,
     /// What this process would serve, and how.
@@ -44,21 +44,19 @@ pub struct There {
     here: OnceLock<Session>,
 }
 
-/// The image whose kernel code could serve a mount of the tree by itself: nothing is to be done with its messages elsewhere.
-pub fn direct<'a>(tree: &'a Tree, options: &Options) -> Option<&'a Arc<Kernel>> {
-    match &tree.image {
-        Some(OpenedImage::One(image)) if tree.layers.is_empty() && options.timeout.is_none() => Some(image),
-        _ => None,
-    }
+/// The process that could serve a mount of the tree by itself: nothing is to be done with its messages elsewhere.
+pub fn direct(tree: &Tree, options: &Options) -> Option<Arc<dyn Direct>> {
+    let is_bare = tree.layers.is_empty() && options.timeout.is_none();
+    tree.control.as_ref().filter(|_| is_bare)?.direct()
 }
 
 impl There {
-    /// Hands the mount over to the process of `image`, with the `-o` list. `service` is what this process would serve.
+    /// Hands the mount over to `process`, with the `-o` list. `service` is what this process would serve.
     ///
     /// # Errors
     /// When the kernel does not speak, or there are no descriptors left.
     pub fn begin(
-        image: &Arc<Kernel>,
+        process: Arc<dyn Direct>,
         (mountpoint, list): (PathBuf, String),
         service: Arc<dyn Service>,
         options: Options,
@@ -67,9 +65,9 @@ impl There {
     ) -> io::Result<Self> {
         let negotiated = connection.negotiate(deadline, &service.abilities(), &options)?;
         let device = connection.device_fd()?;
-        let done = ask(&runtime, image, &Order::Serve { options: list, negotiated }, Some(device));
+        let done = ask(&runtime, &process, &Order::Serve { options: list, negotiated }, Some(device));
         Ok(There {
-            image: Arc::clone(image),
+            process,
             mountpoint,
             negotiated,
             service,
@@ -114,7 +112,7 @@ impl There {
     }
 
     fn ask(&self, order: &Order, file: Option<OwnedFd>) -> Option<Reply> {
-        ask(&self.runtime, &self.image, order, file).recv_timeout(PATIENCE).ok()
+        ask(&self.runtime, &self.process, order, file).recv_timeout(PATIENCE).ok()
     }
 
     fn status(&self) -> Status {
@@ -132,13 +130,19 @@ impl There {
     }
 }
 
-/// Sends an order to the process of `image`; the reply arrives at the receiver.
-fn ask(runtime: &Threads, image: &Arc<Kernel>, order: &Order, file: Option<OwnedFd>) -> Receiver<Reply> {
+/// Sends an order to the process; the reply arrives at the receiver.
+fn ask(
+    runtime: &Threads,
+    process: &Arc<dyn Direct>,
+    order: &Order,
+    file: Option<OwnedFd>,
+) -> Receiver<Reply> {
     let (sender, receiver) = mpsc::channel();
-    let (image, bytes, serves) = (Arc::clone(image), order.to_bytes(), matches!(order, Order::Serve { .. }));
+    let (process, bytes, serves) =
+        (Arc::clone(process), order.to_bytes(), matches!(order, Order::Serve { .. }));
     runtime.handle().spawn(async move {
         let file = file.as_ref().map(AsFd::as_fd);
-        let reply = if serves { image.hand_over(bytes, file) } else { image.order(bytes, file) }.await;
+        let reply = if serves { process.hand_over(bytes, file) } else { process.order(bytes, file) }.await;
         // Fails when the receiver has timed out.
         let _ = sender.send(reply);
     });
@@ -198,7 +202,7 @@ impl Served {
     pub fn trace(&self, file: BorrowedFd<'_>) -> io::Result<Option<Tracing<'_>>> {
         let Served::There(there) = self else { return Ok(None) };
         let (order, another) = (Order::Trace, file.try_clone_to_owned()?);
-        there.image.before_hand_over(Some((order.to_bytes(), file.try_clone_to_owned()?)));
+        there.process.before_hand_over(Some((order.to_bytes(), file.try_clone_to_owned()?)));
         // A process that takes over between these two lines gets the order twice, and restarts its trace.
         there.ask(&order, Some(another));
         Ok(Some(Tracing(there)))
@@ -210,7 +214,7 @@ pub struct Tracing<'a>(&'a There);
 
 impl Drop for Tracing<'_> {
     fn drop(&mut self) {
-        self.0.image.before_hand_over(None);
+        self.0.process.before_hand_over(None);
         self.0.ask(&Order::Silence, None);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of every command about the trees it opens.
 
-use crate::drivers::DriverProgram;
+use crate::drivers::{DRIVERS, DriverProgram};
 use crate::status::Failure;
 use clap::Args;
 use std::time::Duration;
@@ -28,7 +28,25 @@ pub struct TreeOptions {
     pub timeout: Option<Duration>,
 }
 
+/// Those that can stand after the command, too.
+pub const GLOBALS: &[&str] = &["opt", "layer", "timeout"];
+
 impl TreeOptions {
+    /// Refuses options that mean nothing to `command`, which knows `globals` only.
+    ///
+    /// # Errors
+    /// A sentence about the first one.
+    pub fn concern(&self, command: &str, globals: &[&str]) -> Result<(), Failure> {
+        let given = [!self.opt.is_empty(), !self.layer.is_empty(), self.timeout.is_some()];
+        let mut useless = GLOBALS.iter().zip(given).filter(|(name, given)| *given && !globals.contains(name));
+        match useless.next() {
+            Some((name, _)) => Err(Failure::serious(format!(
+                "no option --{name} here: it is for trees that a command opens, and {command} opens none"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses options that name programs or weaken what ssh checks, unless the user allows them.
     ///
     /// # Errors
@@ -38,7 +56,9 @@ impl TreeOptions {
             .iter()
             .flat_map(|list| list.split(','))
             .map(|item| item.split_once('=').unwrap_or((item, "")));
-        match options.find(|(key, value)| outrigger_driver_sftp::is_dangerous(key, value)) {
+        let is_dangerous =
+            |key: &str, value: &str| DRIVERS.iter().any(|driver| (driver.is_dangerous)(key, value));
+        match options.find(|(key, value)| is_dangerous(key, value)) {
             Some((key, _)) if !self.allow_programs => Err(Failure::serious(format!(
                 "option {key} can start programs or weaken ssh's checks: {also}put --allow-programs in front of the command \
                  (outrigger --allow-programs {command} ...)"
@@ -59,6 +79,14 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_for_trees_are_refused_where_none_is_opened() {
+        let options = TreeOptions { timeout: Some(Duration::ZERO), ..TreeOptions::default() };
+        assert!(options.concern("umount", &["timeout"]).is_ok());
+        let refused = options.concern("doctor", &[]).unwrap_err().to_string();
+        assert!(refused.contains("no option --timeout here"), "{refused}");
+    }
 
     #[test]
     fn a_timeout_is_a_number_of_seconds_and_nothing_else() {

@@ -324,3 +324,22 @@ fn truncate() {
         ],
     );
 }
+
+#[test]
+fn what_trees_cannot_do_is_refused_with_the_reason_and_what_to_use() {
+    let place = Place::new();
+    for (args, why) in [
+        (&["cp", "-x", "a", "b"][..], "where another file system is mounted"),
+        (&["rm", "--one-file-system", "a"], "-o xdev=off"),
+        (&["mv", "-Z", "a", "b"], "--preserve=xattr"),
+        (&["ln", "-b", "a", "b"], "-n keeps what is there"),
+    ] {
+        let said = place.run(args).refused(1);
+        assert!(said.contains("no option -") && said.contains(why), "{said}");
+    }
+    for args in [&["umount", "--opt", "x", "m"][..], &["doctor", "--layer", "readonly"]] {
+        let said = place.run(args);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains("it is for trees that a command opens"), "{said:?}");
+    }
+}

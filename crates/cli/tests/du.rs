@@ -86,7 +86,7 @@ fn du_follows_the_environment() {
     }
 }
 
-/// The host's df names the device and where it is mounted; the numbers between are the same, unless something writes
+/// The host's df names where the file system is mounted; the numbers between are the same, unless something writes
 /// meanwhile: so only what does not change.
 #[test]
 fn df() {
@@ -102,6 +102,10 @@ fn df() {
         }
         assert_eq!(host.code, ours.code);
     }
+    let (host, ours) = specimen.both("df", &["."], &[]);
+    let source =
+        |text: &str| text.lines().nth(1).and_then(|line| line.split_whitespace().next().map(str::to_owned));
+    assert_eq!(source(&host.out), source(&ours.out), "what is mounted there");
     let (host, ours) = specimen.both("df", &["nowhere"], &[]);
     assert_eq!(host, ours);
     let said = specimen.ours(&["--json", "df", "."]);

@@ -112,3 +112,30 @@ fn a_member_that_no_tree_can_have_is_named_and_no_success() {
     assert_eq!(fs::read(place.at("out/ok")).unwrap(), b"ok");
     assert_eq!(place.run(&["find", "m.tar::/"]).code, Some(1));
 }
+
+#[test]
+fn what_is_missing_in_a_damaged_archive_is_said_and_no_success() {
+    let place = Place::new();
+    // Content that does not get smaller, so that the second file is cut in the middle.
+    let noise = |seed: u32| -> Vec<u8> {
+        let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+        std::iter::successors(Some(seed), next).take(10_000).map(|state| (state >> 24) as u8).collect()
+    };
+    place.file("src/a", noise(1));
+    place.file("src/b", noise(2));
+    place.run_as("python3", &["-m", "zipfile", "-c", "whole.zip", "src/a", "src/b"]).ok();
+    place.run_as("tar", &["-cf", "whole.tar", "-C", "src", "a", "b"]).ok();
+    for (name, kept, shown) in
+        [("zip", 10, "none of its entries"), ("zip", 75, "only 1 entry"), ("tar", 60, "only ")]
+    {
+        let whole = fs::read(place.at(&format!("whole.{name}"))).unwrap();
+        place.file("cut", &whole[..whole.len() * kept / 100]);
+        let said = place.run(&["ls", "--opt", "partial", "cut::/"]);
+        assert_eq!(said.code, Some(1), "{name}: {said:?}");
+        assert!(said.err.contains(&format!("cut: the archive is damaged: {shown}")), "{name}: {said:?}");
+        assert!(said.err.contains("be read, all else in it is missing (at byte"), "{name}: {said:?}");
+        let read = place.run(&["cp", "--opt", "partial", "cut::/a", &format!("{kept}")]);
+        let expected = (kept > 50).then(|| noise(1));
+        assert_eq!(fs::read(place.at(&format!("{kept}"))).ok(), expected, "{name}: {read:?}");
+    }
+}

@@ -151,3 +151,38 @@ fn who_polls_a_regular_file_again_and_again_asks_the_mount_once() {
     drop(file);
     place.run(&["umount", "m"]).ok();
 }
+
+#[test]
+fn ordinary_answers_are_no_errors_and_failures_are_shown() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/d/f", "x");
+    place.run(&["mount", "src", "m", "--layer", "fault=op=rename,error=EIO"]).ok();
+    assert!(fs::metadata(place.at("m/missing")).is_err());
+    assert!(fs::create_dir(place.at("m/d")).is_err());
+    assert!(fs::remove_dir(place.at("m/d")).is_err());
+    let text = place.run(&["status", "m"]).ok();
+    assert!(text.contains(", 0 errors,") && !text.contains("last error"), "{text}");
+    assert!(fs::rename(place.at("m/d"), place.at("m/e")).is_err());
+    let text = place.run(&["status", "m"]).ok();
+    assert!(text.contains(", 1 error,") && text.contains("last error 0 s ago: rename"), "{text}");
+}
+
+#[test]
+fn df_of_a_mount_shows_what_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "x");
+    place.run(&["mount", "src", "m"]).ok();
+    let text = place.run(&["df", "m/f"]).ok();
+    let source = place.at("src").canonicalize().unwrap();
+    assert_eq!(
+        text.lines().nth(1).and_then(|line| line.split_whitespace().next()),
+        source.to_str(),
+        "{text}"
+    );
+}

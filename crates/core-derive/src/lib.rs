@@ -37,6 +37,16 @@ fn wire_number(variant: &Variant) -> Result<LitInt> {
     }
 }
 
+/// Takes these fields of `owner` off the input; an error names the field.
+fn decode(owner: &str, fields: &[Ident]) -> TokenStream {
+    let gets = fields.iter().map(|field| {
+        let place = format!("{owner}.{field}");
+        quote!(let #field = ::outrigger_core::Wire::get(input)
+            .map_err(|malformed: ::outrigger_core::wire::Malformed| malformed.in_field(#place))?;)
+    });
+    quote!(#(#gets)*)
+}
+
 fn traverse(input: &DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
     let body = match &input.data {
@@ -68,9 +78,10 @@ fn wire(input: &DeriveInput) -> Result<TokenStream> {
     let (put, get) = match &input.data {
         Data::Struct(data) => {
             let (pattern, fields) = bindings(&data.fields);
+            let decode = decode(&name.to_string(), &fields);
             (
                 quote!(let #name #pattern = self; #( ::outrigger_core::Wire::put(#fields, out); )*),
-                quote!(#( let #fields = ::outrigger_core::Wire::get(input)?; )* Ok(#name #pattern)),
+                quote!(#decode Ok(#name #pattern)),
             )
         }
         Data::Enum(data) => wire_enum(name, data)?,
@@ -140,8 +151,9 @@ fn wire_enum(name: &Ident, data: &syn::DataEnum) -> Result<(TokenStream, TokenSt
                 #( ::outrigger_core::Wire::put(#fields, out); )*
             }
         });
+        let decode = decode(&format!("{name}::{ident}"), &fields);
         get.push(quote! {
-            #number => { #( let #fields = ::outrigger_core::Wire::get(input)?; )* Ok(#name::#ident #pattern) }
+            #number => { #decode Ok(#name::#ident #pattern) }
         });
     }
     let what = name.to_string();

@@ -3,8 +3,10 @@
 //! value. Adding one to a program is one line in its list.
 
 mod files;
+mod tree;
 
-pub use files::{Content, Files, Identity, OpenFile, Opened, Recognise, Recognised, Warning};
+pub use files::{Content, Files, Identity, OpenFile, Recognise, Recognised};
+pub use tree::{Address, Control, Direct, HostTree, OpenCommand, OpenDirectory, OpenHost, Opened, Warning};
 
 use crate::cx::Cancel;
 use crate::error::{Errno, Error};
@@ -40,6 +42,17 @@ pub struct DriverInfo {
     pub schemes: &'static [Scheme],
     /// The files whose content is a tree of this driver.
     pub files: Option<Files>,
+    /// Opens a directory of this machine.
+    pub directories: Option<OpenDirectory>,
+    /// Opens a directory of a host that is named without a scheme, as `HOST:PATH`.
+    pub hosts: Option<OpenHost>,
+    /// Opens what a command serves that is named in the LOCATION, as `fuse:COMMAND`.
+    pub commands: Option<OpenCommand>,
+    /// Opens what a command serves that is named in front of the LOCATION, as `--driver-program NAME=COMMAND`.
+    pub declared: Option<OpenCommand>,
+    /// Whether the option of this name, with this value, can start programs or weaken what is checked: it is refused unless the user
+    /// permits that.
+    pub is_dangerous: fn(&str, &str) -> bool,
 }
 
 impl DriverInfo {
@@ -54,6 +67,11 @@ impl DriverInfo {
         cached: false,
         schemes: &[],
         files: None,
+        directories: None,
+        hosts: None,
+        commands: None,
+        declared: None,
+        is_dangerous: |_, _| false,
     };
 }
 
@@ -182,6 +200,8 @@ pub struct Site<'a> {
     pub serves_others: bool,
     /// How many layers of the same name there are below; 0 for a driver.
     pub same_below: usize,
+    /// How long an operation may take, if the user says so; zero for as long as it takes.
+    pub timeout: Option<Duration>,
     /// Raised when the user does not want the tree any more, while it is opened.
     pub cancel: Option<&'a Cancel>,
     /// For how long at least a server that dies is started again: see [`crate::supervise::Policy::hold`].
@@ -191,7 +211,15 @@ pub struct Site<'a> {
 impl<'a> Site<'a> {
     /// Above nothing, for the program itself, with nothing that outlives it.
     pub fn new(runtime: &'a Arc<dyn Runtime>) -> Self {
-        Site { runtime, keep: None, serves_others: false, same_below: 0, cancel: None, hold: Duration::ZERO }
+        Site {
+            runtime,
+            keep: None,
+            serves_others: false,
+            same_below: 0,
+            timeout: None,
+            cancel: None,
+            hold: Duration::ZERO,
+        }
     }
 
     /// The outcome of opening a tree, for a thread that may wait for it.

@@ -33,18 +33,33 @@ pub type Input = Bytes;
 
 /// The bytes are not an encoding of the type.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Malformed(&'static str);
+pub struct Malformed {
+    expected: &'static str,
+    /// The innermost field, with its type; empty outside of any.
+    field: &'static str,
+}
 
 impl Malformed {
-    /// What could not be decoded.
-    pub const fn new(what: &'static str) -> Self {
-        Malformed(what)
+    /// Something other than what is `expected`.
+    pub const fn new(expected: &'static str) -> Self {
+        Malformed { expected, field: "" }
+    }
+
+    /// The same in this field, unless it is in one of that.
+    #[must_use]
+    pub const fn in_field(self, field: &'static str) -> Self {
+        if self.field.is_empty() { Malformed { field, ..self } } else { self }
     }
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a message with a malformed {}", self.0)
+        match (self.expected, self.field) {
+            (expected, "") => write!(f, "a message with a malformed {expected}"),
+            (expected, field) => {
+                write!(f, "a message with a malformed field {field}: {expected} is expected")
+            }
+        }
     }
 }
 
@@ -126,7 +141,7 @@ macro_rules! integers {
         $(impl Wire for $type {
             fn put(&self, out: &mut Vec<u8>) { out.extend_from_slice(&self.to_le_bytes()) }
             fn get(input: &mut Input) -> Result<Self, Malformed> {
-                input.$get().map_err(|_| Malformed(stringify!($type)))
+                input.$get().map_err(|_| Malformed::new(stringify!($type)))
             }
         })*
     };
@@ -149,7 +164,7 @@ macro_rules! names {
         $(impl Wire for $type {
             fn put(&self, out: &mut Vec<u8>) { put_bytes(self, out) }
             fn get(input: &mut Input) -> Result<Self, Malformed> {
-                $type::new(Bytes::get(input)?).map_err(|_| Malformed(stringify!($type)))
+                $type::new(Bytes::get(input)?).map_err(|_| Malformed::new(stringify!($type)))
             }
         })*
     };
@@ -173,7 +188,7 @@ impl Wire for Bytes {
     fn get(input: &mut Input) -> Result<Self, Malformed> {
         let len = u32::get(input)? as usize;
         if len > input.len() {
-            return Err(Malformed("byte string"));
+            return Err(Malformed::new("byte string"));
         }
         Ok(input.split_to(len))
     }
@@ -187,7 +202,7 @@ impl Wire for bool {
         match u8::get(input)? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Malformed("bool")),
+            _ => Err(Malformed::new("bool")),
         }
     }
 }
@@ -214,7 +229,7 @@ impl Wire for NonZeroU64 {
         self.get().put(out);
     }
     fn get(input: &mut Input) -> Result<Self, Malformed> {
-        NonZeroU64::new(u64::get(input)?).ok_or(Malformed("number"))
+        NonZeroU64::new(u64::get(input)?).ok_or(Malformed::new("number"))
     }
 }
 
@@ -250,7 +265,7 @@ impl<T: Wire> Wire for Vec<T> {
         let mut items = Vec::with_capacity(count.min(input.len()).min(1024));
         for _ in 0..count {
             if input.is_empty() {
-                return Err(Malformed("sequence"));
+                return Err(Malformed::new("sequence"));
             }
             items.push(T::get(input)?);
         }
@@ -281,8 +296,8 @@ impl Wire for FileKind {
     }
     fn get(input: &mut Input) -> Result<Self, Malformed> {
         match u8::get(input)? {
-            kind @ ..=0o17 => FileKind::of_mode(u32::from(kind) << 12).ok_or(Malformed("FileKind")),
-            _ => Err(Malformed("FileKind")),
+            kind @ ..=0o17 => FileKind::of_mode(u32::from(kind) << 12).ok_or(Malformed::new("FileKind")),
+            _ => Err(Malformed::new("FileKind")),
         }
     }
 }
@@ -389,7 +404,7 @@ fn get_envelope(mut envelope: Input) -> Result<(Credentials, Option<u32>), Malfo
     if envelope.is_empty() {
         Ok(both)
     } else {
-        Err(Malformed("request: bytes left over before the operation"))
+        Err(Malformed::new("request: bytes left over before the operation"))
     }
 }
 
@@ -469,9 +484,9 @@ impl Frame {
             3 => Body::Cancel,
             4 => Body::Control(Bytes::get(&mut input)?),
             5 => Body::Notice(Notice::get(&mut input)?),
-            _ => return Err(Malformed("frame kind")),
+            _ => return Err(Malformed::new("frame kind")),
         };
-        if input.is_empty() { Ok(Frame { id, body }) } else { Err(Malformed("frame: bytes left over")) }
+        if input.is_empty() { Ok(Frame { id, body }) } else { Err(Malformed::new("frame: bytes left over")) }
     }
 
     fn materialise(&mut self) -> Result<()> {
@@ -489,6 +504,7 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attr::Attr;
     use crate::ops::{Lookup, Read, Write};
     use proptest::prelude::*;
 
@@ -530,14 +546,24 @@ mod tests {
         let mut bytes = 1_u16.to_le_bytes().to_vec();
         Node(1).put(&mut bytes);
         put_bytes(b"a/b", &mut bytes);
-        assert_eq!(Request::get(&mut Bytes::from(bytes)), Err(Malformed("Name")));
+        let refused = Err(Malformed::new("Name").in_field("Lookup.name"));
+        assert_eq!(Request::get(&mut Bytes::from(bytes)), refused);
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_what_is_expected() {
+        let cut = Attr::get(&mut Bytes::from_static(&[0; 9])).unwrap_err().to_string();
+        assert!(cut.starts_with("a message with a malformed field Attr."), "{cut}");
+        assert!(cut.ends_with("u64 is expected"), "{cut}");
+        let odd = Reply::get(&mut Bytes::from_static(&[0xff; 2])).unwrap_err().to_string();
+        assert_eq!(odd, "a message with a malformed Reply");
     }
 
     #[test]
     fn a_file_kind_has_one_encoding() {
         let decoded = |byte: u8| FileKind::get(&mut Bytes::copy_from_slice(&[byte]));
         assert_eq!(decoded(6), Ok(FileKind::BlockDevice));
-        assert_eq!(decoded(0x96), Err(Malformed("FileKind")));
+        assert_eq!(decoded(0x96), Err(Malformed::new("FileKind")));
     }
 
     #[test]

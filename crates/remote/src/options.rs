@@ -15,8 +15,9 @@ pub const FILE_OPTIONS: &[OptionInfo] = &[
         "how long the server may say nothing while something is expected, and how long one that was there may be gone",
     ),
     option("connections", "N", "4", "the most connections for requests"),
-    option("tls", "", "", "the login and all content go over TLS, or nothing does"),
-    option("ca", "FILE", "", "certificates in PEM to trust in place of the system's; also the server's own"),
+    option("tls", "", "", "the login and all content go over TLS, or nothing does").also(&["ssl"]),
+    option("ca", "FILE", "", "certificates in PEM to trust in place of the system's; also the server's own")
+        .also(&["cacert"]),
     option("netrc", "FILE", "~/.netrc", "where logins are that the LOCATION does not have"),
     option("no_netrc", "", "", "no file is asked for logins"),
     option(
@@ -94,7 +95,7 @@ impl FileOptions {
     /// `EINVAL` for a value it does not take; the reason says which are taken.
     pub fn set(&mut self, table: &OptionTable, key: &str, value: &str) -> Result<bool> {
         let table = &OptionTable { owner: table.owner, options: FILE_OPTIONS };
-        match key {
+        match table.name(key).unwrap_or(key) {
             "timeout" => self.timeout = table.time_limit(key, value)?,
             "connections" => self.connections = table.number(key, value, 1..=64)?,
             "tls" => self.tls = table.switch(key, value)?,

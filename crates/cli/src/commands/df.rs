@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger df`: size and free space of trees, in the columns of GNU df 9.1.
 //!
-//! The first column names the tree, the type is the driver, and the last column is the LOCATION.
+//! The first column names the tree (of a place on this machine what is mounted there), the type is the driver, and the last column is
+//! the LOCATION.
 
 use crate::context::{Context, Place};
 use crate::format::human::Unit;
@@ -16,7 +17,10 @@ use crate::switches::{Given, Switch, Takes};
 use outrigger_client::Follow;
 use outrigger_core::ops::StatFs;
 use outrigger_core::reply::FsStat;
+use outrigger_door_fuse::MountEntry;
 use std::env;
+use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
 /// Arguments of `df`.
@@ -203,11 +207,23 @@ fn row(place: &Place) -> Result<Row, Failure> {
         )?;
     let abilities = place.client.abilities();
     Ok(Row {
-        tree: abilities.tree.clone(),
+        tree: mounted(place).unwrap_or_else(|| abilities.tree.clone()),
         driver: abilities.driver.to_owned(),
         info,
         place: place.shown.to_string_lossy().into_owned(),
     })
+}
+
+/// What is mounted where a place of this machine is, as the mount table shows it.
+fn mounted(place: &Place) -> Option<String> {
+    if !place.is_here {
+        return None;
+    }
+    let path = fs::canonicalize(OsStr::from_bytes(&place.path)).ok()?;
+    let mounts = MountEntry::all().ok()?.into_iter().filter(|mount| path.starts_with(&mount.mountpoint));
+    // Of several mounts at one place the last one is on top.
+    let mount = mounts.max_by_key(|mount| mount.mountpoint.as_os_str().len())?;
+    Some(mount.source.to_string_lossy().into_owned())
 }
 
 /// The sum of all rows, in bytes.

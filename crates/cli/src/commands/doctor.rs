@@ -40,6 +40,7 @@ enum State {
 
 impl Run for Doctor {
     const NAME: &'static str = "doctor";
+    const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut findings = vec![kernel(), device(), helper(), namespaces(), sockets(), cache(), images()];

@@ -23,6 +23,7 @@ pub struct Drivers {
 
 impl Run for Drivers {
     const NAME: &'static str = "drivers";
+    const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let wanted = |name: &str| self.name.as_deref().is_none_or(|wanted| wanted == name);

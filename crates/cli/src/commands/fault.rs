@@ -34,6 +34,7 @@ pub struct Fault {
 
 impl Run for Fault {
     const NAME: &'static str = "fault";
+    const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let rules = (self.clear || !self.rules.is_empty()).then(|| self.rules.join(";"));

@@ -29,6 +29,7 @@ pub struct Flush {
 
 impl Run for Flush {
     const NAME: &'static str = "flush";
+    const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, _: &Context) -> Result<(), Failure> {
         for mount in &self.mounts {

@@ -4,16 +4,18 @@
 use super::mount::{is_serving, leave_terminal, start_in_background};
 use crate::context::Context;
 use crate::control::{self, Ask};
-use crate::drivers::DriverOptions;
+use crate::drivers::{DriverOptions, opened};
 use crate::mounted::{self, Job};
 use crate::run::Run;
 use crate::status::Failure;
 use crate::tree_options::seconds;
-use crate::trees::{self, Tree};
+use crate::trees::Tree;
 use clap::Args;
-use outrigger_core::Error;
+use outrigger_core::registry::Opened;
+use outrigger_core::{Error, Runtime};
 use outrigger_door_fuse::Options;
-use outrigger_driver_libfuse::{LibFuse, keeps_changes};
+use outrigger_driver_libfuse::launch::Launch;
+use outrigger_driver_libfuse::{DRIVER, LibFuse, keeps_changes};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -76,7 +78,16 @@ impl Guard {
         let of_driver = others.iter().chain(&hang).map(String::as_str).chain(limit);
         let source = self.command.join(OsStr::new(" "));
         let keeps = self.command.first().and_then(|program| keeps_changes(Path::new(program)));
-        let program = trees::program(&context.trees, self.command, &DriverOptions::of(of_driver))?;
+        let (launch, options_of_driver) = (Launch::new(self.command), DriverOptions::of(of_driver));
+        let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
+        let site = context.trees.site(&runtime, None);
+        let started = opened(
+            &DRIVER,
+            &options_of_driver,
+            |given| LibFuse::open(launch, given, &site),
+            |error| Failure::serious(error.to_string()),
+        );
+        let program = Arc::new(started?);
         if program.mounted().argument.is_none() {
             let target = program.mounted().target.display();
             return Err(Failure::serious(format!(
@@ -92,7 +103,10 @@ impl Guard {
             mountpoint: program.mounted().target.clone(),
             options: adopt(options, &program),
             list: String::new(),
-            tree: Tree::of_program(&context.trees, Arc::new(program))?,
+            tree: Tree::of(
+                &context.trees,
+                Opened { service: program.clone(), control: Some(program), warnings: Vec::new() },
+            )?,
             seat: None,
             proxy: false,
             inherited: None,

@@ -4,17 +4,22 @@
 use crate::context::Context;
 use crate::format::human::Unit;
 use crate::format::quote::{before_colon, for_message};
+use crate::location::{Base, Location};
 use crate::messages::record;
 use crate::output::Output;
 use crate::run::Run;
-use crate::status::Failure;
-use crate::status::Status;
-use crate::trees::{self, Inspection, Piece, Table, Volume};
+use crate::status::{Failure, Status};
 use clap::Args;
+use outrigger_core::Error;
+use outrigger_driver_archive::{FileSource, Format, Source, detect, unserved};
+use outrigger_driver_kernel::{Inspection, Piece, Table, Volume};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
@@ -31,7 +36,7 @@ impl Run for Inspect {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut output = Output::new(context);
         for image in &self.images {
-            match trees::inspect(image.as_ref()) {
+            match inspected(image.as_ref()) {
                 Ok(found) if context.json => {
                     output.write(record(&object(image, &found)).as_bytes())?;
                 }
@@ -41,6 +46,32 @@ impl Run for Inspect {
         }
         output.flush()
     }
+}
+
+/// Looks at the disk image in a file of the host.
+///
+/// # Errors
+/// A sentence naming the file and what is wrong with it.
+fn inspected(path: &Path) -> Result<Inspection, Failure> {
+    let refuse = |why: &dyn Display| Failure::new(format!("cannot inspect '{}': {why}", path.display()));
+    let metadata = std::fs::metadata(path).map_err(|error| match Location::parse(path.as_os_str()) {
+        Location { base: Base::Host(_), nested } if nested.is_empty() => refuse(&Error::from(error)),
+        _ => refuse(&format!(
+            "only images that are files of this machine are inspected; `outrigger cp '{}' .` copies a file out of another tree",
+            path.display()
+        )),
+    })?;
+    // Opening a pipe would wait.
+    if !metadata.is_file() && !metadata.file_type().is_block_device() {
+        return Err(refuse(&"neither a regular file nor a block device"));
+    }
+    outrigger_driver_kernel::inspect(path).map_err(|error| refuse(&error))
+}
+
+/// What kind of archive a file of the host is, if it is one.
+fn archive_kind(path: &Path) -> Option<String> {
+    let source: Arc<dyn Source> = Arc::new(FileSource::open(path).ok()?);
+    detect(&source).ok().flatten().map(Format::name)
 }
 
 /// A number of bytes, also for people.
@@ -88,8 +119,8 @@ fn text(image: &OsStr, found: &Inspection) -> String {
 
 /// Of a file that is no disk image.
 fn no_disk(image: &OsStr) -> String {
-    let Some(kind) = trees::archive_kind(image.as_ref()) else {
-        return match trees::unserved(image.as_ref()) {
+    let Some(kind) = archive_kind(image.as_ref()) else {
+        return match FileSource::open(Path::new(image)).ok().and_then(|file| unserved(&file)) {
             Some((kind, instead)) => format!("  not a disk but {kind}, which is not served: {instead}\n"),
             None => "  no file system and no partition table that is known\n".to_owned(),
         };
@@ -150,7 +181,7 @@ fn object(image: &OsStr, found: &Inspection) -> Value {
         "path": image.to_string_lossy(),
         "size": found.size,
         "format": found.format,
-        "archive": nothing.then(|| trees::archive_kind(image.as_ref())).flatten(),
+        "archive": nothing.then(|| archive_kind(image.as_ref())).flatten(),
         "volume": found.volume.as_ref().map(volume_object),
         "table": table,
     })

@@ -116,6 +116,10 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
         messages::speak_json(C::NAME);
     }
     let context = Context::new(C::NAME, command.only_looks(), json, trees, cancel);
+    if let Err(failure) = context.options().concern(C::NAME, C::GLOBALS) {
+        context.complain(failure.status, &failure);
+        return C::EXITS.usage();
+    }
     let allowed = context.options().allow(C::NAME, &context.options().opt, "");
     if let Err(failure) = allowed.and_then(|()| command.run(&context)) {
         context.complain(failure.status, &failure);
@@ -178,9 +182,30 @@ fn instead(command: &str, argument: &str) -> Option<String> {
             "it stands in front of the command, as in `outrigger {argument} {command} ...`"
         ));
     }
-    let known = MOUNT_INSTEAD.iter().find(|(other, _)| command == mount::Mount::NAME && *other == argument);
+    let table = match command {
+        mount::Mount::NAME => MOUNT_INSTEAD,
+        "cp" | "mv" | "ln" | "rm" => COREUTILS_INSTEAD,
+        _ => &[],
+    };
+    let known = table.iter().find(|(other, _)| *other == argument);
     known.map(|(_, instead)| (*instead).to_owned())
 }
+
+/// Options of coreutils, and what does the same here.
+const COREUTILS_INSTEAD: &[(&str, &str)] = &[
+    ("-S", "no backups are made, so they have no suffix; -n keeps what is there"),
+    ("--suffix", "no backups are made, so they have no suffix; -n keeps what is there"),
+    ("-Z", "security contexts are extended attributes, which --preserve=xattr copies"),
+    ("--context", "security contexts are extended attributes, which --preserve=xattr copies"),
+    ("-b", "no backups are made; -n keeps what is there, and `outrigger mv` renames it before"),
+    ("--backup", "no backups are made; -n keeps what is there, and `outrigger mv` renames it before"),
+    ("-x", ONE_FILE_SYSTEM),
+    ("--one-file-system", ONE_FILE_SYSTEM),
+    ("--strip-trailing-slashes", "nothing needs it"),
+];
+
+const ONE_FILE_SYSTEM: &str = "a tree does not say where another file system is mounted in it; on this machine root has a tree without those by \
+                               `outrigger mount -o xdev=off DIR MNT`, and elsewhere the directories to take are named one by one";
 
 /// Options of sshfs(1) and mount(8), and how they are written here.
 const MOUNT_INSTEAD: &[(&str, &str)] = &[

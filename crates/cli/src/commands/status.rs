@@ -15,6 +15,7 @@ use outrigger_layer_cache::DiskUsage;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::thread;
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -29,6 +30,7 @@ pub struct Status {
 
 impl Run for Status {
     const NAME: &'static str = "status";
+    const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
@@ -62,8 +64,13 @@ impl Status {
     fn collect(&self, context: &Context) -> Result<Vec<MountStatus>, Failure> {
         if !self.mounts.is_empty() {
             let mut found = Vec::new();
-            for mount in &self.mounts {
-                match control::find(mount) {
+            let asked: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> =
+                    self.mounts.iter().map(|mount| scope.spawn(move || control::find(mount))).collect();
+                threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+            });
+            for status in asked {
+                match status {
                     Ok((_, status)) => found.push(status),
                     Err(failure) => context.complain(failure.status, &failure),
                 }

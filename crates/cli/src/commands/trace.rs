@@ -51,6 +51,7 @@ fn time(text: &str) -> Result<Duration, String> {
 
 impl Run for Trace {
     const NAME: &'static str = "trace";
+    const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let (peer, _) = control::find(&self.mount)?;

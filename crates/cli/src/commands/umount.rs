@@ -35,6 +35,7 @@ pub struct Umount {
 
 impl Run for Umount {
     const NAME: &'static str = "umount";
+    const GLOBALS: &'static [&'static str] = &["timeout"];
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let force = match (self.force, self.lazy) {

@@ -31,6 +31,7 @@ const PERIOD: Duration = Duration::from_millis(20);
 
 impl Run for Upgrade {
     const NAME: &'static str = "upgrade";
+    const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let program = std::env::current_exe().map_err(|error| {

@@ -234,7 +234,7 @@ pub struct OperationStatus {
     pub operation: String,
     /// How many requests.
     pub count: u64,
-    /// How many of them failed.
+    /// How many of them failed; ordinary answers such as `ENOENT` are no failures.
     pub errors: u64,
 }
 

@@ -14,11 +14,15 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a mount may take to read a request.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long others may take to answer once the one that is looked for has.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// How many processes in a row may die while they are asked for a status.
 const DEATHS: usize = 5;
@@ -238,16 +242,46 @@ pub fn peers() -> io::Result<Vec<Peer>> {
     Ok(peers)
 }
 
+/// A mount and what became of asking it.
+type Asked = (Peer, Result<MountStatus, Trouble>);
+
+/// Asks all `peers` at once, and gives the answers in their order. Once one answers that `is_enough`, the others are waited for
+/// [`GRACE`] only.
+fn asked(peers: Vec<Peer>, is_enough: impl Fn(&Asked) -> bool) -> Vec<Asked> {
+    let (sender, receiver) = mpsc::channel();
+    for (place, peer) in peers.iter().cloned().enumerate() {
+        let sender = sender.clone();
+        thread::spawn(move || {
+            let status = peer.status().map_err(|error| peer.trouble(error));
+            // Fails when it is not waited for any more.
+            let _ = sender.send((place, status));
+        });
+    }
+    drop(sender);
+    let silent = || Err(Trouble::Silent("does not answer as fast as the others".to_owned()));
+    let mut answers: Vec<Asked> = peers.into_iter().map(|peer| (peer, silent())).collect();
+    let mut deadline: Option<Instant> = None;
+    loop {
+        let received = match deadline {
+            None => receiver.recv().ok(),
+            Some(deadline) => receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
+        };
+        let Some((place, status)) = received else { return answers };
+        answers[place].1 = status;
+        if deadline.is_none() && is_enough(&answers[place]) {
+            deadline = Some(Instant::now() + GRACE);
+        }
+    }
+}
+
 /// The status of all `peers`, asked in parallel: one that hangs must not hold up the others. Sockets without a
 /// server and without a mount are removed and left out.
-pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
-    let ask = |peer: Peer| thread::spawn(move || (peer.status().map_err(|error| peer.trouble(error)), peer));
-    let asked: Vec<_> = peers.into_iter().map(ask).collect();
-    let mut answers: Vec<_> = asked
-        .into_iter()
-        .filter_map(|thread| thread.join().ok())
-        .map(|(status, peer)| (peer, status))
-        .collect();
+pub fn statuses(peers: Vec<Peer>) -> Vec<Asked> {
+    sorted_out(asked(peers, |_| false))
+}
+
+/// The answers without those of sockets that have neither a server nor a mount, which are removed.
+fn sorted_out(mut answers: Vec<Asked>) -> Vec<Asked> {
     let those = |is: fn(&Result<MountStatus, Trouble>) -> bool| -> Vec<_> {
         let found = answers.iter().filter(|(_, status)| is(status));
         found.map(|(peer, _)| (peer.connection, peer.moved)).collect()
@@ -291,7 +325,7 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
 ///
 /// # Errors
 /// When there is none of this user's there.
-pub fn locate(mountpoint: &Path) -> Result<(Peer, Result<MountStatus, Trouble>), Failure> {
+pub fn locate(mountpoint: &Path) -> Result<Asked, Failure> {
     let shown = mountpoint.display();
     let cannot =
         |error: io::Error| Failure::new(format!("cannot look for '{shown}': {}", Error::from(error)));
@@ -303,7 +337,10 @@ pub fn locate(mountpoint: &Path) -> Result<(Peer, Result<MountStatus, Trouble>),
         Some(entry) => is_connection(entry, peer.connection),
         None => peer.mountpoint.is_none() && peer.hash == hash(&wanted),
     });
-    let mut found = statuses(peers);
+    // Another process with this number of connection, as in another namespace, may hang.
+    let mut found = sorted_out(asked(peers, |(peer, status)| {
+        !peer.moved && status.as_ref().is_ok_and(|status| !status.detached)
+    }));
     found.retain(|(_, status)| !status.as_ref().is_ok_and(|status| status.detached));
     // One that does not answer may be left from another mount with the same number of connection. Of equals the first is meant.
     let likely = |(_, (peer, status)): &(usize, &(Peer, Result<_, _>))| (status.is_ok(), !peer.moved);
@@ -320,4 +357,35 @@ pub fn locate(mountpoint: &Path) -> Result<(Peer, Result<MountStatus, Trouble>),
         }
         _ => format!("'{shown}' is not a mount of yours: `outrigger status` lists them"),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_mount_that_hangs_does_not_hold_up_the_one_that_is_looked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let peer = |name: &str| {
+            let socket = dir.path().join(name);
+            let listener = UnixListener::bind(&socket).unwrap();
+            let (hash, owner) = (name.to_owned(), std::process::id());
+            let peer =
+                Peer { socket, hash, connection: 1, owner, pid: owner, mountpoint: None, moved: false };
+            (listener, peer)
+        };
+        let ((_silent, hanging), (answering, wanted)) = (peer("hanging"), peer("wanted"));
+        let answers = thread::spawn(move || {
+            let (mut stream, _) = answering.accept().unwrap();
+            let answer = Answer::Status(Box::new(MountStatus { pid: 7, ..MountStatus::default() }));
+            stream.write_all(&[&serde_json::to_vec(&answer).unwrap()[..], b"\n"].concat()).unwrap();
+        });
+        let begun = Instant::now();
+        let found = asked(vec![hanging, wanted], |(_, status)| status.is_ok());
+        assert!(begun.elapsed() < PATIENCE, "the other one is waited for to the end");
+        answers.join().unwrap();
+        assert!(matches!(&found[0].1, Err(Trouble::Silent(_))));
+        assert!(found[1].1.as_ref().is_ok_and(|status| status.pid == 7));
+    }
 }

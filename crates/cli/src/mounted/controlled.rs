@@ -46,7 +46,7 @@ impl Mounted {
         let (history, keeper, proxy) = match &self.seat {
             Some(seat) => (seat.history()?, seat.keeper(), seat.proxy()),
             // The process of the mount itself watches over the kernel code of an image.
-            None => (self.tree.image.as_ref()?.history()?, Some(std::process::id()), None),
+            None => (self.tree.control.as_ref()?.history()?, Some(std::process::id()), None),
         };
         Some(guarded::guard_status(history, keeper, proxy))
     }
@@ -62,17 +62,9 @@ impl Mounted {
 
     /// Why nothing of it can outlive its process.
     fn why_no_seat(&self) -> String {
-        let what = match (&self.tree.program, &self.tree.image) {
-            (Some(_), _) => {
-                "a mount that `outrigger guard` made cannot be upgraded: unmount it and make it again; `outrigger guard --replace` exchanges the program alone"
-            }
-            (None, Some(_)) => {
-                "a mount of a disk image cannot be upgraded, because its state is in the kernel code that runs; unmount it and \
-                                mount it again"
-            }
-            (None, None) => "its driver keeps nothing for another process; unmount it and mount it again",
-        };
-        what.to_owned()
+        let why = self.tree.control.as_ref().and_then(|control| control.why_no_upgrade());
+        why.unwrap_or("its driver keeps nothing for another process; unmount it and mount it again")
+            .to_owned()
     }
 }
 
@@ -102,7 +94,7 @@ impl Controlled for Mounted {
             }),
             guard: self.guard(),
             disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk),
-            program: self.tree.program.as_ref().map(|program| guarded::program_status(program.history())),
+            program: guarded::program(&self.tree).map(|program| guarded::program_status(program.history())),
             report: guarded::latest_report(&self.mountpoint, self.seat.as_deref(), self.runtime.monotonic())
                 .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
         }
@@ -160,17 +152,17 @@ impl Controlled for Mounted {
         directory: PathBuf,
         argument: Option<usize>,
     ) -> Result<(), String> {
-        let Some(program) = &self.tree.program else {
+        let Some(program) = guarded::program(&self.tree) else {
             return Err(format!(
                 "it is no FUSE program's (`outrigger guard` makes such mounts) but of the driver {}",
                 self.tree.service.abilities().driver
             ));
         };
-        let launch = trees::replacement(command, directory, argument);
+        let launch = guarded::replacement(command, directory, argument);
         let outcome = program.replace(launch).map_err(|error| error.to_string());
         // The new program may show other files.
         self.flush();
-        outcome.map_err(|why| format!("{why}; {}", guarded::goes_on(program)))
+        outcome.map_err(|why| format!("{why}; {}", guarded::goes_on(&program)))
     }
 
     fn fault(&self) -> Option<&FaultControl> {

@@ -11,7 +11,7 @@ use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::registry::{Content, DriverInfo, Files, Identity, Lasts, Opened, Recognised};
 use outrigger_core::{Errno, Error, Runtime};
-use outrigger_driver_archive::{FileSource, Format, ReadAt, Source, detect};
+use outrigger_driver_archive::{FileSource, ReadAt, Source};
 use outrigger_runtime::Threads;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -87,17 +87,6 @@ pub fn lasts(trees: &Trees, path: &Path, options: &DriverOptions) -> Option<Last
     Some(chosen(&content, options).ok()?.1.lasts)
 }
 
-/// What kind of archive a file of the host is, if it is one.
-pub fn archive_kind(path: &Path) -> Option<String> {
-    let source: Arc<dyn Source> = Arc::new(FileSource::open(path).ok()?);
-    detect(&source).ok().flatten().map(Format::name)
-}
-
-/// What a file of the host is, if it is an archive or compressed file that is known and not served, and what unpacks it.
-pub fn unserved(path: &Path) -> Option<(&'static str, &'static str)> {
-    outrigger_driver_archive::unserved(&FileSource::open(path).ok()?)
-}
-
 /// The driver that opens a file.
 ///
 /// # Errors
@@ -153,9 +142,8 @@ fn open(
         let name = warning.name.as_ref().map(quoted).unwrap_or_default();
         trees.report.complain(status, format_args!("{}: {}{name}", content.name(), warning.text));
     }
-    if let Some(image) = opened.control.as_ref().and_then(|control| control.downcast_ref()) {
-        trees.images.add(image, content.may_write());
-    }
+    // A tree that was only read loses nothing when it is closed.
+    opened.control.iter().filter(|_| content.may_write()).for_each(|tree| trees.changed.add(tree));
     Ok(opened)
 }
 

@@ -1,36 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opens the tree a LOCATION names. The only place that knows which drivers and layers there are.
+//! Opens the tree a LOCATION names, with the driver that the registry has for it.
 
-mod driver_program;
+mod changed;
 mod files;
-mod image;
 mod layers;
 mod origin;
 mod program;
 mod remote;
 mod session;
 
-pub use files::{archive_kind, unserved};
-pub use image::{Images, inspect};
+pub use changed::Changed;
 pub use layers::LAYERS;
 pub use origin::{Origin, is_unchanged};
-pub use outrigger_driver_kernel::{Inspection, Opened as OpenedImage, Piece, Table, Volume};
-pub use program::{named as program, replacement};
 pub use remote::Opened;
 pub use session::Trees;
 
-use crate::drivers::{DriverOptions, declared, scheme};
+use crate::drivers::{DriverOptions, declared, opened, scheme, that_has};
 use crate::location::{Base, Location, TreeName, without_password};
 use crate::notes::{self, Root};
 use crate::status::Failure;
 use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
-use outrigger_core::registry::Lasts;
+use outrigger_core::registry::{self, Address, Control, Lasts};
 use outrigger_core::survive::Word;
-use outrigger_core::{Error, FileKind, Inline, Keep, Node, OpCode, Runtime, Serve, Service, Stack};
-use outrigger_driver_libfuse::LibFuse;
-use outrigger_driver_local::{Local, LocalOptions};
-use outrigger_layer_cache::Control;
+use outrigger_core::{Error, FileKind, Keep, Node, OpCode, Runtime, Service, Stack};
+use outrigger_layer_cache::Control as CacheControl;
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_simulate::Simulate;
 use outrigger_layer_subtree::Subtree;
@@ -45,13 +39,11 @@ pub struct Tree {
     /// The names of its layers, from the driver up.
     pub layers: Vec<&'static str>,
     /// The cache layers among its layers.
-    pub caches: Vec<Control>,
+    pub caches: Vec<CacheControl>,
     /// What changes the rules of its layer `fault`, if it has one.
     pub fault: Option<FaultControl>,
-    /// Its driver, when that is a FUSE program.
-    pub program: Option<Arc<LibFuse>>,
-    /// Its driver, when that is a disk image.
-    pub image: Option<OpenedImage>,
+    /// What its driver can do besides.
+    pub control: Option<Arc<dyn Control>>,
     /// The server checks permissions, for the user who is logged in there.
     pub one_user: bool,
     /// The reference that keeps the root of a subtree alive.
@@ -59,19 +51,19 @@ pub struct Tree {
 }
 
 impl Tree {
-    fn new(layered: Layered, program: Option<Arc<LibFuse>>, root: Option<Inode>) -> Self {
+    fn new(layered: Layered, control: Option<Arc<dyn Control>>, root: Option<Inode>) -> Self {
         let Layered { service, names, caches, fault } = layered;
-        Tree { service, layers: names, caches, fault, program, image: None, one_user: false, _root: root }
+        Tree { service, layers: names, caches, fault, control, one_user: false, _root: root }
     }
 
-    /// The tree of a program, with the layers the user asked for.
+    /// A tree that ends with the process that serves it, with the layers the user asked for.
     ///
     /// # Errors
     /// A sentence naming the layer that cannot be there.
-    pub fn of_program(trees: &Trees, program: Arc<LibFuse>) -> Result<Self, Failure> {
-        let layered =
-            layers::stack(program.clone(), &trees.options().layer, User::Mount, &trees.runtime, None, None)?;
-        Ok(Tree::new(layered, Some(program), None))
+    pub fn of(trees: &Trees, opened: registry::Opened) -> Result<Self, Failure> {
+        let layers = &trees.options().layer;
+        let layered = layers::stack(opened.service, layers, User::Mount, &trees.runtime, None, None)?;
+        Ok(Tree::new(layered, opened.control, None))
     }
 }
 
@@ -121,19 +113,20 @@ pub fn guards_itself(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
 /// A sentence that names the part which cannot be opened, and why.
 pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
     let layers = &trees.options().layer;
-    let (service, sftp, cache) = match name {
+    let (service, host, cache) = match name {
         TreeName::Whole(Base::Remote { host, port, .. }) => {
             let mut options = options.clone();
             let cache = remote::cached(&mut options, layers, User::Command)?;
-            let sftp = remote::whole(trees, host, *port, &options)?;
-            (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp), cache)
+            let whole = Address { host, port: *port, path: b"/" };
+            let host = remote::at(trees, &whole, &options, None)?;
+            (host.service(), Some(host), cache)
         }
         _ => (driver(trees, name, options, None)?, None, None),
     };
     let cache = cache.map(|options| Cached { options, disk: None });
     let layered = layers::stack(service, layers, User::Command, &trees.runtime, None, cache)?;
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
-    Ok(Opened { client, sftp })
+    Ok(Opened { client, host })
 }
 
 fn driver(
@@ -143,36 +136,33 @@ fn driver(
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     match name {
-        TreeName::Whole(Base::Host(path)) => local(trees, path, for_a_command(), options, None),
-        TreeName::Whole(Base::Program(command)) => Ok(Arc::new(program::nowhere(trees, command, options)?)),
+        TreeName::Whole(Base::Host(path)) => directory(trees, path, options, None),
+        TreeName::Whole(Base::Program(command)) => Ok(program::named(trees, command, options)?.service),
         TreeName::Whole(Base::Url { scheme, rest }) => url(trees, scheme, rest, options, keep),
         TreeName::Whole(Base::Remote { host, port, path }) => {
-            Ok(Arc::new(Serve(remote::at(trees, host, *port, path, options, keep)?)))
+            let address = Address { host, port: *port, path };
+            Ok(remote::at(trees, &address, options, keep)?.service())
         }
         TreeName::Inside(location) => inside(trees, location, options),
     }
 }
 
-/// A command starts at the host's root and works on whatever file system its files are on, where nodes are known by path
-/// anyway.
-fn for_a_command() -> LocalOptions {
-    LocalOptions { handles: false, ..LocalOptions::default() }
-}
-
-fn local(
+/// A directory of this machine.
+fn directory(
     trees: &Trees,
     path: &Path,
-    mut local_options: LocalOptions,
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
-    options.apply(|key, value| local_options.set(key, value))?;
-    let driver = match keep {
-        Some(keep) => Local::open_with_keep(path, local_options, Arc::clone(keep)),
-        None => Local::open(path, local_options),
-    };
-    let driver = driver.map_err(|error| cannot_open(&path.display().to_string(), &error))?;
-    Ok(Arc::new(Inline::new(driver, trees.runtime.clone())))
+    let (driver, open) = that_has(|driver| driver.directories, "directories")?;
+    let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
+    let site = trees.site(&runtime, keep);
+    opened(
+        driver,
+        options,
+        |given| open(path, given, &site),
+        |error| cannot_open(&path.display().to_string(), error),
+    )
 }
 
 fn url(
@@ -183,7 +173,7 @@ fn url(
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     if let Some(program) = declared(name) {
-        return driver_program::serve(trees, program, rest, options, keep);
+        return program::declared(trees, program, rest, options, keep);
     }
     let rest = str::from_utf8(rest).map_err(|_| {
         Failure::serious(format!("{name}: the name of a host is UTF-8: '{}'", rest.escape_ascii()))
@@ -199,11 +189,6 @@ fn url(
         )));
     }
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
-    let timeout = trees.options().timeout.filter(|timeout| scheme.authority && !timeout.is_zero());
-    let options = match timeout {
-        Some(timeout) => &options.clone().with_default("timeout", &timeout.as_secs_f64().to_string()),
-        None => options,
-    };
     let site = trees.site(&runtime, keep);
     let service = (scheme.open)(rest, options, &site).map_err(|error| {
         let why = error.reason.as_deref().map(str::to_owned);
@@ -259,16 +244,12 @@ pub fn mountable(
         None => Location::of(text)?,
     };
     if let (Base::Program(command), true) = (&location.base, location.nested.is_empty()) {
-        return Tree::of_program(trees, Arc::new(program::nowhere(trees, command, &options)?));
+        return Tree::of(trees, program::named(trees, command, &options)?);
     }
     if let (Base::Host(path), true, None) = (&location.base, location.nested.is_empty(), keep)
         && files::lasts(trees, path, &options) == Some(Lasts::Process)
     {
-        let opened = files::on_host(trees, path, &options)?;
-        let layers = &trees.options().layer;
-        let layered = layers::stack(opened.service, layers, User::Mount, &trees.runtime, None, None)?;
-        let image = opened.control.and_then(|control| control.downcast().ok()).map(|image| *image);
-        return Ok(Tree { image, ..Tree::new(layered, None, None) });
+        return Tree::of(trees, files::on_host(trees, path, &options)?);
     }
     let one_user = is_remote(&location.base);
     let cache = match one_user {
@@ -282,14 +263,14 @@ pub fn mountable(
     let mut disk = None;
     let (service, root) = match (&location.base, host_directory(trees, &location)?) {
         (Base::Remote { host, port, path }, _) if location.nested.is_empty() => {
-            let sftp = remote::at(trees, host, *port, path, &options, keep)?;
+            let directory = remote::at(trees, &Address { host, port: *port, path }, &options, keep)?;
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
-                let name = remote::lasting_name(trees, &sftp, (host, *port), path, &options)?;
+                let name = remote::lasting_name(trees, &*directory)?;
                 disk = Some(layers::disk(cache, &name, &trees.runtime)?);
             }
-            (Arc::new(Serve(sftp)) as Arc<dyn Service>, None)
+            (directory.service(), None)
         }
-        (_, Some(path)) => (local(trees, &path, LocalOptions::default(), &options, keep)?, None),
+        (_, Some(path)) => (directory(trees, &path, &options, keep)?, None),
         (Base::Url { scheme, rest }, _) if one_user && location.nested.is_empty() => {
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
                 let name = format!("{scheme} {}", without_password(scheme, rest).escape_ascii());

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! FUSE programs as trees.
+//! What programs serve: `fuse:COMMAND`, and `NAME:REST` of `--driver-program NAME=COMMAND`.
 
-use super::Trees;
-use crate::drivers::DriverOptions;
+use super::{Trees, completed};
+use crate::drivers::{DriverOptions, DriverProgram, opened, that_has};
 use crate::status::Failure;
-use outrigger_driver_libfuse::launch::{Launch, Mountpoint};
-use outrigger_driver_libfuse::{LibFuse, Options};
+use outrigger_core::registry::Opened;
+use outrigger_core::{Keep, Runtime, Service};
 use std::ffi::OsString;
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Starts the program a `fuse:` LOCATION names, without a mountpoint of its own.
 ///
 /// # Errors
 /// A sentence about the command line, or what the program said; or what allows a LOCATION to start one.
-pub fn nowhere(trees: &Trees, text: &str, options: &DriverOptions) -> Result<LibFuse, Failure> {
+pub(super) fn named(trees: &Trees, text: &str, options: &DriverOptions) -> Result<Opened, Failure> {
     if !trees.options().allow_programs {
         let command = trees.report.command();
         return Err(Failure::serious(format!(
@@ -25,32 +24,40 @@ pub fn nowhere(trees: &Trees, text: &str, options: &DriverOptions) -> Result<Lib
     let words = shell_words::split(text)
         .map_err(|error| Failure::serious(format!("fuse:{text}: {error}: quote as for a shell")))?;
     let command = words.into_iter().map(OsString::from).collect();
-    start(trees, Launch { mountpoint: Mountpoint::Private, ..Launch::new(command) }, options)
+    let (driver, open) = that_has(|driver| driver.commands, "programs")?;
+    let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
+    let site = trees.site(&runtime, None);
+    opened(
+        driver,
+        options,
+        |given| open(command, b"", given, &site),
+        |error| Failure::serious(error.to_string()),
+    )
 }
 
-/// Starts the program that a user wants guarded, with the mountpoint it names.
+/// Starts the program of the command line for the tree `rest`.
 ///
 /// # Errors
-/// As [`nowhere`].
-pub fn named(trees: &Trees, command: Vec<OsString>, options: &DriverOptions) -> Result<LibFuse, Failure> {
-    start(trees, Launch::new(command), options)
-}
-
-/// A program that is to take the place of another one, which is mounted already: it gets a private directory to mount on,
-/// in place of the word number `argument`, where one names the mount.
-pub fn replacement(command: Vec<OsString>, directory: PathBuf, argument: Option<usize>) -> Launch {
-    let mountpoint = argument.map_or(Mountpoint::Private, Mountpoint::Replaced);
-    Launch { directory: Some(directory), mountpoint, ..Launch::new(command) }
-}
-
-fn start(trees: &Trees, mut launch: Launch, options: &DriverOptions) -> Result<LibFuse, Failure> {
-    let mut settings = Options::default();
-    if let Some(timeout) = trees.options().timeout {
-        settings.timeout = (!timeout.is_zero()).then_some(timeout);
-    }
-    options.apply(|key, value| settings.set(key, value))?;
-    // Only the first start can ask for passwords: it may have a terminal.
-    launch.terminal = std::io::stderr().is_terminal();
-    LibFuse::start(launch, settings, trees.runtime.clone())
-        .map_err(|error| Failure::serious(error.to_string()))
+/// Why it cannot be started, or what it says.
+pub(super) fn declared(
+    trees: &Trees,
+    program: &DriverProgram,
+    rest: &[u8],
+    options: &DriverOptions,
+    keep: Option<&Arc<dyn Keep>>,
+) -> Result<Arc<dyn Service>, Failure> {
+    let (driver, open) = that_has(|driver| driver.declared, "driver programs")?;
+    let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
+    let (site, command) = (trees.site(&runtime, keep), program.command.clone());
+    let tree = opened(
+        driver,
+        options,
+        |given| open(command, rest, given, &site),
+        |error| {
+            let rest = String::from_utf8_lossy(rest);
+            Failure::serious(format!("cannot open '{}:{rest}': {error}", program.name))
+        },
+    );
+    // What the program does not do is made of what it does.
+    completed(tree?.service)
 }

@@ -3,12 +3,12 @@
 
 use super::Trees;
 use super::layers::User;
-use crate::drivers::DriverOptions;
+use crate::drivers::{DriverOptions, opened, that_has};
 use crate::location::Location;
 use crate::status::Failure;
 use outrigger_client::Client;
+use outrigger_core::registry::{Address, HostTree};
 use outrigger_core::{Errno, Keep, Runtime};
-use outrigger_driver_sftp::{Options, Sftp};
 use outrigger_layer_cache::{Options as CacheOptions, Policy, Ttls, Writes};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use std::time::Duration;
 pub struct Opened {
     /// The tree.
     pub client: Client,
-    /// Its driver, when it is all of a host's.
-    pub(super) sftp: Option<Sftp>,
+    /// All of a host's, when it is that.
+    pub(super) host: Option<Arc<dyn HostTree>>,
 }
 
 impl Opened {
@@ -28,8 +28,9 @@ impl Opened {
     /// # Errors
     /// A sentence about a home that is not known.
     pub fn path(&self, trees: &Trees, path: Vec<u8>) -> Result<Vec<u8>, Failure> {
-        let Some(sftp) = self.sftp.as_ref().filter(|_| !path.starts_with(b"/")) else { return Ok(path) };
-        let absolute = trees.runtime.handle().block_on(sftp.absolute(&path));
+        let Some(host) = self.host.as_ref().filter(|_| !path.starts_with(b"/")) else { return Ok(path) };
+        let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
+        let absolute = host.absolute(&path, &trees.site(&runtime, None));
         absolute.map_err(|error| Failure::serious(format!("{}: {error}", String::from_utf8_lossy(&path))))
     }
 }
@@ -77,81 +78,48 @@ fn for_a_command() -> CacheOptions {
     CacheOptions { policy, memory: 32 << 20, ..CacheOptions::default() }
 }
 
-/// All of a host.
+/// The directory of a host; with `keep`, it outlives this process.
 ///
 /// # Errors
 /// A sentence that says what ssh said.
-pub(super) fn whole(
-    trees: &Trees,
-    host: &str,
-    port: Option<u16>,
-    options: &DriverOptions,
-) -> Result<Sftp, Failure> {
-    at(trees, host, port, b"/", options, None)
-}
-
-/// The directory of a host at `path`, which may be relative to the home of the user; with `keep`, it outlives this process.
-///
-/// # Errors
-/// As [`whole`].
 pub(super) fn at(
     trees: &Trees,
-    host: &str,
-    port: Option<u16>,
-    path: &[u8],
+    address: &Address<'_>,
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
-) -> Result<Sftp, Failure> {
-    let sftp = settings(trees, port, options)?;
+) -> Result<Arc<dyn HostTree>, Failure> {
+    let (driver, open) = that_has(|driver| driver.hosts, "directories of hosts")?;
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
-    let connect = Sftp::connect(host, path, sftp, runtime, keep.cloned());
+    let site = trees.site(&runtime, keep);
+    let &Address { host, port, path } = address;
     let shown = || Location::remote(host, port, path);
-    trees.wait_for(connect).map_err(|error| {
-        Failure::serious(match (&error.reason, error.errno) {
-            // Why there is no connection is said in ssh's words, and what the server says comes with the path.
-            (Some(why), _) => format!("cannot open {host}: {why}"),
-            (None, Errno::ENOTDIR) => {
-                let shown = shown();
-                format!(
-                    "cannot open '{shown}': {error} (if it is an archive, '{shown}::/' is the tree in it)"
-                )
-            }
-            (None, _) => format!("cannot open '{}': {error}", shown()),
-        })
-    })
+    opened(
+        driver,
+        options,
+        |given| open(address, given, &site),
+        |error| {
+            Failure::serious(match (&error.reason, error.errno) {
+                // Why there is no connection is said in ssh's words, and what the server says comes with the path.
+                (Some(why), _) => format!("cannot open {host}: {why}"),
+                (None, Errno::ENOTDIR) => {
+                    let shown = shown();
+                    format!(
+                        "cannot open '{shown}': {error} (if it is an archive, '{shown}::/' is the tree in it)"
+                    )
+                }
+                (None, _) => format!("cannot open '{}': {error}", shown()),
+            })
+        },
+    )
 }
 
-fn settings(trees: &Trees, port: Option<u16>, options: &DriverOptions) -> Result<Options, Failure> {
-    let mut sftp = Options { port, ..Options::default() };
-    if let Some(timeout) = trees.options().timeout.filter(|timeout| !timeout.is_zero()) {
-        (sftp.timeout, sftp.connect_timeout) = (timeout, timeout);
-    }
-    options.apply(|key, value| {
-        sftp.set(key, value).map_err(|error| match CacheOptions::knows(key) {
-            true => {
-                Errno::EINVAL.because(format!("option {key} concerns mounts only, which cache for longer"))
-            }
-            false => error,
-        })
-    })?;
-    Ok(sftp)
-}
-
-/// A name that identifies the directory of a host at `path` permanently: how it is reached, and where it is.
+/// A name that identifies the directory of a host permanently.
 ///
 /// # Errors
-/// As [`whole`].
-pub(super) fn lasting_name(
-    trees: &Trees,
-    sftp: &Sftp,
-    (host, port): (&str, Option<u16>),
-    path: &[u8],
-    options: &DriverOptions,
-) -> Result<String, Failure> {
-    let Options { command, ssh_command, ssh, config, port, server, .. } = settings(trees, port, options)?;
-    let path = trees.runtime.handle().block_on(sftp.absolute(path)).map_err(Failure::from)?;
-    let reached = (host, port, command, ssh_command, ssh, config, server);
-    Ok(format!("sftp {reached:?} {}", path.escape_ascii()))
+/// A sentence about a home that is not known.
+pub(super) fn lasting_name(trees: &Trees, tree: &dyn HostTree) -> Result<String, Failure> {
+    let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
+    tree.key(&trees.site(&runtime, None)).map_err(Failure::from)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The trees of one command: what they are opened with, and those that are open.
 
-use super::{Images, Opened, Origin, open};
+use super::{Changed, Opened, Origin, open};
 use crate::drivers::DriverOptions;
 use crate::location::{Base, Location, TreeName};
 use crate::messages::Report;
@@ -9,7 +9,7 @@ use crate::status::Failure;
 use crate::tree_options::TreeOptions;
 use outrigger_client::Settings;
 use outrigger_core::registry::Site;
-use outrigger_core::{Cancel, Credentials, Errno, Error, Keep, Runtime};
+use outrigger_core::{Cancel, Credentials, Keep, Runtime};
 use outrigger_runtime::Threads;
 use std::cell::{Cell, Ref, RefCell};
 use std::ffi::OsString;
@@ -24,8 +24,8 @@ pub struct Trees {
     pub runtime: Arc<Threads>,
     /// Raised by Ctrl-C.
     pub cancel: Cancel,
-    /// The images that are open.
-    pub images: Images,
+    /// The trees in files that it may change.
+    pub changed: Changed,
     /// Where it says what went wrong.
     pub report: Rc<Report>,
     options: TreeOptions,
@@ -46,7 +46,7 @@ impl Trees {
         Trees {
             runtime: Arc::new(Threads::new()),
             cancel,
-            images: Images::default(),
+            changed: Changed::default(),
             report,
             hold: Cell::new(options.timeout.unwrap_or_default()),
             options,
@@ -63,27 +63,9 @@ impl Trees {
     }
 
     /// Where a driver stands that opens a tree on `runtime`; with `keep`, the tree outlives this process.
-    pub(super) fn site<'a>(
-        &'a self,
-        runtime: &'a Arc<dyn Runtime>,
-        keep: Option<&'a Arc<dyn Keep>>,
-    ) -> Site<'a> {
-        Site {
-            keep,
-            serves_others: keep.is_some(),
-            cancel: Some(&self.cancel),
-            hold: self.hold.get(),
-            ..Site::new(runtime)
-        }
-    }
-
-    /// Waits for `work`.
-    ///
-    /// # Errors
-    /// Those of `work`, and `EINTR` after Ctrl-C.
-    pub(super) fn wait_for<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let outcome = self.runtime.handle().block_on(self.cancel.unless_raised(work));
-        outcome.unwrap_or_else(|| Err(Errno::EINTR.into()))
+    pub fn site<'a>(&'a self, runtime: &'a Arc<dyn Runtime>, keep: Option<&'a Arc<dyn Keep>>) -> Site<'a> {
+        let (serves_others, timeout, hold) = (self.mounts.get(), self.options.timeout, self.hold.get());
+        Site { keep, serves_others, timeout, hold, cancel: Some(&self.cancel), ..Site::new(runtime) }
     }
 
     /// How clients of the command ask.

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files that hold a tree: how a driver recognises and opens them.
 
-use super::{Given, Lasts, Site};
+use super::{Given, Lasts, Opened, Site};
 use crate::error::Error;
-use crate::service::Service;
-use std::any::Any;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -85,25 +83,4 @@ pub enum Recognised {
     Yes,
     /// The driver knows what it is and does not open it; a clause that says so and what does.
     NotServed(String),
-}
-
-/// A tree in a file.
-pub struct Opened {
-    /// The tree.
-    pub service: Arc<dyn Service>,
-    /// What can be done with it besides, of a type that its users know.
-    pub control: Option<Box<dyn Any>>,
-    /// What the user should know about it.
-    pub warnings: Vec<Warning>,
-}
-
-/// A sentence about a tree that was opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    /// The sentence.
-    pub text: String,
-    /// A name out of the file, shown quoted at its end.
-    pub name: Option<Vec<u8>>,
-    /// Whether something in the file is not in the tree, so that a command which reads all of it has not done everything.
-    pub is_loss: bool,
 }

@@ -11,7 +11,7 @@ impl Wire for usize {
         (*self as u64).put(out);
     }
     fn get(input: &mut Input) -> Result<Self, Malformed> {
-        u64::get(input)?.try_into().map_err(|_| Malformed("usize"))
+        u64::get(input)?.try_into().map_err(|_| Malformed::new("usize"))
     }
 }
 

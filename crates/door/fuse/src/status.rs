@@ -15,9 +15,9 @@ pub struct Status {
     pub negotiated: Option<Negotiated>,
     /// Requests being worked on, the oldest first.
     pub in_flight: Vec<InFlight>,
-    /// Requests and errors so far, by operation; only those that occurred.
+    /// Requests and failures so far, by operation; only those that occurred.
     pub counts: Vec<OpCount>,
-    /// The last unexpected error, or expected one with a reason.
+    /// The last failure.
     pub last_failure: Option<Failure>,
     /// Reader threads.
     pub readers: usize,
@@ -45,7 +45,7 @@ pub struct OpCount {
     pub op: &'static str,
     /// Requests.
     pub requests: u64,
-    /// Requests answered with an error, expected ones like `ENOENT` too.
+    /// Requests that failed; ordinary answers such as `ENOENT` are none.
     pub errors: u64,
 }
 
@@ -82,7 +82,7 @@ impl Default for Counters {
     }
 }
 
-/// Errors that are part of normal life and say nothing new when they come without a reason.
+/// Errors that answer what programs ask every day. One that comes with a reason is a failure all the same.
 fn is_ordinary(errno: Errno) -> bool {
     matches!(
         errno,
@@ -117,18 +117,19 @@ impl Counters {
         }
     }
 
-    /// Counts an error and remembers it if it says something.
+    /// Counts and remembers an error unless it is an ordinary answer: what is counted is also what is shown.
     #[cold]
     pub(crate) fn failure(&self, opcode: u32, node: u64, error: &Error) {
+        if error.reason.is_none() && is_ordinary(error.errno) {
+            return;
+        }
         if let Some(count) = self.errors.get(opcode as usize) {
             count.fetch_add(1, Relaxed);
         }
-        if error.reason.is_some() || !is_ordinary(error.errno) {
-            let op = op_name(opcode);
-            tracing::debug!(op, node, %error, "request failed");
-            let failure = Failure { op, node: Node(node), error: error.clone(), at: SystemTime::now() };
-            *lock(&self.last) = Some(failure);
-        }
+        let op = op_name(opcode);
+        tracing::debug!(op, node, %error, "request failed");
+        let failure = Failure { op, node: Node(node), error: error.clone(), at: SystemTime::now() };
+        *lock(&self.last) = Some(failure);
     }
 
     /// Counts by operation.
@@ -141,7 +142,7 @@ impl Counters {
         Opcode::ALL.iter().map(count).filter(|count| count.requests != 0).collect()
     }
 
-    /// The last error worth telling.
+    /// The last failure.
     pub(crate) fn last_failure(&self) -> Option<Failure> {
         lock(&self.last).clone()
     }
@@ -155,3 +156,25 @@ impl From<RequestInFlight> for InFlight {
 }
 
 const _: () = assert!((Opcode::CopyFileRange64 as usize) < CODES, "an operation code has no counter");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_failures_count_and_the_last_of_them_is_shown() {
+        let counters = Counters::default();
+        let lookup = Opcode::Lookup as u32;
+        for errno in [Errno::ENOENT, Errno::EEXIST, Errno::ENODATA, Errno::ENOTEMPTY] {
+            counters.request(lookup);
+            counters.failure(lookup, 1, &errno.into());
+        }
+        assert_eq!(counters.counts()[0].errors, 0);
+        assert!(counters.last_failure().is_none());
+        counters.failure(lookup, 7, &Errno::EIO.into());
+        counters.failure(lookup, 8, &Errno::ENOENT.because("the server went away"));
+        let counted = counters.counts();
+        assert_eq!((counted[0].requests, counted[0].errors), (4, 2));
+        assert!(counters.last_failure().is_some_and(|last| last.node == Node(8)));
+    }
+}

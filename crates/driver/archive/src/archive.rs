@@ -157,7 +157,7 @@ impl Archive {
     fn parse(&self, tree: &mut Tree, watch: &dyn Watch) -> Result<()> {
         let limits = &self.options.limits;
         if self.format.layout == Layout::Zip {
-            return zip::parse(&self.origin, tree, limits, watch);
+            return zip::parse(&self.origin, tree, (limits, self.options.partial), watch);
         }
         let mut cursor = match &self.backing {
             Backing::Plain => Cursor::plain(self.origin.clone(), limits, watch),

@@ -3,8 +3,8 @@
 
 use crate::source::read_full;
 use crate::{
-    Archive, ArchiveDriver, CacheConfig, Error, Identity, Kind, Options, Progress, ReadAt, Source, Watch,
-    detect,
+    Archive, ArchiveDriver, CacheConfig, Error, Identity, Kind, Options, Progress, ReadAt, Source,
+    Warning as Unusual, Watch, detect,
 };
 use outrigger_core::registry::{Content, Files, Given, Lasts, Opened, Recognised, Site, Warning};
 use outrigger_core::{Cancel, Errno, Inline};
@@ -38,15 +38,34 @@ fn open(content: Arc<dyn Content>, given: &dyn Given, site: &Site<'_>) -> outrig
     let archive =
         Archive::open(Arc::new(Held(content)), options, &Interrupt(site.cancel.cloned().unwrap_or_default()));
     let archive = archive.map_err(|error| said(&error))?;
-    let losses = archive.warnings().iter().filter(|(warning, ..)| warning.is_loss());
-    let warnings = losses.map(|(warning, count, example)| {
-        let (entries, first) = if count == 1 { ("entry", "") } else { ("entries", "the first is ") };
-        let text = format!("{count} {entries} {}: {first}", warning.text());
-        Warning { text, name: Some(example.to_vec()), is_loss: true }
-    });
-    let warnings = warnings.collect();
+    let warnings = losses(&archive);
     let driver = Inline::new(ArchiveDriver::new(archive), Arc::clone(site.runtime));
     Ok(Opened { service: Arc::new(driver), control: None, warnings })
+}
+
+/// What is in the archive and not in the tree.
+fn losses(archive: &Archive) -> Vec<Warning> {
+    let skipped = archive.warnings().iter().filter(|(warning, ..)| warning.is_loss()).map(
+        |(warning, count, example)| {
+            let (entries, first) = if count == 1 { ("entry", "") } else { ("entries", "the first is ") };
+            let text = format!("{count} {entries} {}: {first}", warning.text());
+            Warning { text, name: Some(example.to_vec()), is_loss: true }
+        },
+    );
+    let damaged =
+        archive.warnings().iter().filter(|(warning, ..)| *warning == Unusual::Damaged).map(|(.., why)| {
+            let why = String::from_utf8_lossy(why);
+            let why = why.strip_prefix(&format!("{}: ", archive.name())).unwrap_or(&why).escape_debug();
+            let count = archive.inodes() - 1;
+            let shown = match count {
+                0 => "none of its entries could".to_owned(),
+                1 => "only 1 entry could".to_owned(),
+                _ => format!("only {count} entries could"),
+            };
+            let text = format!("the archive is damaged: {shown} be read, all else in it is missing ({why})");
+            Warning { text, name: None, is_loss: true }
+        });
+    damaged.chain(skipped).collect()
 }
 
 /// As the user gets it, who can see what comes before the damage.

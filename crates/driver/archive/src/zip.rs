@@ -10,6 +10,8 @@ use crate::{
     tree::Tree,
 };
 
+mod recover;
+
 const LOCAL: u32 = 0x0403_4b50;
 const CENTRAL: u32 = 0x0201_4b50;
 const END: u32 = 0x0605_4b50;
@@ -81,7 +83,11 @@ fn find_end(origin: &Origin) -> Result<(u64, Vec<u8>)> {
     };
     match (0..(tail_len + 1).saturating_sub(END_LEN)).rev().find(fits) {
         Some(i) => Ok((base + i as u64, tail.split_off(i))),
-        None => Err(origin.error(Kind::Truncated, size, "no zip end record: the file is cut or damaged")),
+        None => {
+            let what =
+                "no zip end record: the file is cut or damaged, and the list of its entries is at the end";
+            Err(origin.error(Kind::Truncated, size, what))
+        }
     }
 }
 
@@ -135,8 +141,20 @@ fn find_end64(origin: &Origin, end_at: u64) -> Result<Option<(u64, [u8; 40])>> {
 }
 
 /// Parses the central directory into `tree`.
-pub(crate) fn parse(origin: &Origin, tree: &mut Tree, limits: &Limits, watch: &dyn Watch) -> Result<()> {
-    let (end_at, end) = find_end(origin)?;
+///
+/// # Errors
+/// What is wrong with it; without an end record `partial` adds the members whose local headers are whole all the same.
+pub(crate) fn parse(
+    origin: &Origin,
+    tree: &mut Tree,
+    (limits, partial): (&Limits, bool),
+    watch: &dyn Watch,
+) -> Result<()> {
+    let found = find_end(origin);
+    if partial && found.as_ref().is_err_and(crate::Error::is_damage) {
+        recover::members(origin, tree, limits, watch)?;
+    }
+    let (end_at, end) = found?;
     let dir = directory(origin, end_at, &end)?;
     if dir.entries > u64::from(limits.entries) {
         let what = format!("{} entries: more than max_entries allows", dir.entries);

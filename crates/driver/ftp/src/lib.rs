@@ -103,6 +103,9 @@ pub const DRIVER: DriverInfo = DriverInfo {
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
     let mut options = Options::default();
     options.files.tls = tls;
+    if let Some(timeout) = site.timeout.filter(|timeout| !timeout.is_zero()) {
+        options.files.timeout = timeout;
+    }
     given.apply(&mut |key, value| options.set(key, value))?;
     let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
     let opened = site.wait_for(connect(server, options, runtime, keep))?;

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Disk images in files, as the registry knows them. The control of an opened one is [`crate::Opened`].
+//! Disk images in files, as the registry knows them.
 
-use crate::{Medium, Options, in_use_by_host, is_disk};
-use outrigger_core::registry::{Content, Files, Given, Lasts, Opened, Recognised, Site, Warning};
-use outrigger_core::{Errno, Result};
+use crate::{Kernel, Medium, Opened as Image, Options, in_use_by_host, is_disk};
+use bytes::Bytes;
+use outrigger_core::registry::{
+    Content, Control, Direct, Files, Given, Lasts, Opened, Recognised, Site, Warning,
+};
+use outrigger_core::supervise::History;
+use outrigger_core::{Answer, Errno, Result};
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// What the registry knows of disk images in files.
@@ -39,7 +44,54 @@ fn open(content: Arc<dyn Content>, given: &dyn Given, site: &Site<'_>) -> Result
         let text = "no partition has a known file system; `outrigger inspect` shows what they are".to_owned();
         warnings.push(Warning { text, name: None, is_loss: false });
     }
-    Ok(Opened { service: opened.service(), control: Some(Box::new(opened)), warnings })
+    Ok(Opened { service: opened.service(), control: Some(Arc::new(opened)), warnings })
+}
+
+impl Control for Image {
+    fn close(&self) -> Result<()> {
+        self.unmount()
+            .map_err(|error| error.errno.because(format!("the image was not unmounted cleanly: {error}")))
+    }
+
+    fn reserve(&self) -> Result<()> {
+        Image::reserve(self)
+    }
+
+    fn release(&self) {
+        Image::release(self);
+    }
+
+    fn history(&self) -> Option<History> {
+        Image::history(self)
+    }
+
+    fn direct(&self) -> Option<Arc<dyn Direct>> {
+        match self {
+            Image::One(kernel) => Some(kernel.clone()),
+            Image::Several(_) => None,
+        }
+    }
+
+    fn why_no_upgrade(&self) -> Option<&'static str> {
+        Some(
+            "a mount of a disk image cannot be upgraded, because its state is in the kernel code that runs; unmount it and mount it \
+             again",
+        )
+    }
+}
+
+impl Direct for Kernel {
+    fn order(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Answer<'_> {
+        Kernel::order(self, order, file)
+    }
+
+    fn hand_over(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Answer<'_> {
+        Kernel::hand_over(self, order, file)
+    }
+
+    fn before_hand_over(&self, order: Option<(Bytes, OwnedFd)>) {
+        Kernel::before_hand_over(self, order);
+    }
 }
 
 /// A file as a disk.

@@ -18,7 +18,6 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     others: "the options of the file system, as in mount(8)",
-    cached: false,
     schemes: &[Scheme {
         name: "tmpfs",
         authority: false,
@@ -32,6 +31,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
         },
     }],
     files: Some(files::FILES),
+    ..DriverInfo::NONE
 };
 
 /// What [`Options::set`] takes itself; every other option goes to the file system.

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of the driver.
 
+use crate::LibFuse;
+use crate::launch::{Launch, Mountpoint};
 use outrigger_core::option::option;
-use outrigger_core::registry::DriverInfo;
-use outrigger_core::{Error, OptionTable};
+use outrigger_core::registry::{Control, DriverInfo, Given, Opened, Site};
+use outrigger_core::{Error, OptionTable, Result};
+use std::ffi::OsString;
+use std::io::{IsTerminal, stderr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -13,8 +18,46 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "fuse:COMMAND",
     writable: true,
     options: &[&OPTIONS],
+    commands: Some(open),
     ..DriverInfo::NONE
 };
+
+/// Starts the program without a mountpoint of its own.
+fn open(command: Vec<OsString>, _: &[u8], given: &dyn Given, site: &Site<'_>) -> Result<Opened> {
+    let launch = Launch { mountpoint: Mountpoint::Private, ..Launch::new(command) };
+    let program = Arc::new(LibFuse::open(launch, given, site)?);
+    Ok(Opened { service: program.clone(), control: Some(program), warnings: Vec::new() })
+}
+
+impl LibFuse {
+    /// Starts the program with the options that are `given`. Blocks until it answers.
+    ///
+    /// # Errors
+    /// As [`LibFuse::start`], and what is wrong with an option.
+    pub fn open(mut launch: Launch, given: &dyn Given, site: &Site<'_>) -> Result<Self> {
+        let mut options = Options::default();
+        if let Some(timeout) = site.timeout {
+            options.timeout = (!timeout.is_zero()).then_some(timeout);
+        }
+        given.apply(&mut |key, value| options.set(key, value))?;
+        // Only the first start can ask for passwords: it may have a terminal.
+        launch.terminal = stderr().is_terminal();
+        LibFuse::start(launch, options, Arc::clone(site.runtime))
+    }
+}
+
+impl Control for LibFuse {
+    fn close(&self) -> Result<()> {
+        LibFuse::close(self)
+    }
+
+    fn why_no_upgrade(&self) -> Option<&'static str> {
+        Some(
+            "a mount that `outrigger guard` made cannot be upgraded: unmount it and make it again; `outrigger guard --replace` \
+             exchanges the program alone",
+        )
+    }
+}
 
 /// What [`Options::set`] takes.
 pub const OPTIONS: OptionTable = OptionTable {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a user may choose.
 
+use crate::Local;
 use outrigger_core::option::option;
-use outrigger_core::registry::DriverInfo;
+use outrigger_core::registry::{DriverInfo, Given, Site};
 use outrigger_core::reply::Ttl;
-use outrigger_core::{OptionTable, Result};
+use outrigger_core::{Inline, OptionTable, Result, Service};
+use std::path::Path;
+use std::sync::Arc;
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
@@ -13,8 +16,20 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "PATH",
     writable: true,
     options: &[&OPTIONS],
+    directories: Some(open),
     ..DriverInfo::NONE
 };
+
+fn open(path: &Path, given: &dyn Given, site: &Site<'_>) -> Result<Arc<dyn Service>> {
+    // A command starts at the host's root and works on whatever file system its files are on, where nodes are known by path anyway.
+    let mut options = LocalOptions { handles: site.serves_others, ..LocalOptions::default() };
+    given.apply(&mut |key, value| options.set(key, value))?;
+    let driver = match site.keep {
+        Some(keep) => Local::open_with_keep(path, options, Arc::clone(keep)),
+        None => Local::open(path, options),
+    };
+    Ok(Arc::new(Inline::new(driver?, Arc::clone(site.runtime))))
+}
 
 /// What [`LocalOptions::set`] takes.
 pub const OPTIONS: OptionTable = OptionTable {

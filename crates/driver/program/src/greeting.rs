@@ -5,6 +5,7 @@ use bytes::{Buf, Bytes};
 use outrigger_core::wire::{Body, Frame, MAGIC};
 use outrigger_core::{Errno, Error, OpCode, OpSet, Result, Wire};
 use outrigger_mux::{Framed, Protocol};
+use std::fmt::Display;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The version of a stream whose messages are agreed on one by one.
@@ -96,12 +97,17 @@ where
 
 /// The answer in a whole frame.
 fn decoded(frame: Bytes) -> Result<Answer> {
-    let malformed = || Errno::EPROTO.because("its answer to the offer cannot be read");
-    let Ok(Frame { body: Body::Control(mut answer), .. }) = Frame::decode(frame.slice(4..)) else {
-        return Err(malformed());
+    let refused = |why: &dyn Display| Errno::EPROTO.because(format!("its answer to the offer is {why}"));
+    let mut answer = match Frame::decode(frame.slice(4..)) {
+        Ok(Frame { body: Body::Control(answer), .. }) => answer,
+        Ok(_) => return Err(refused(&"no control message (frame kind 4)")),
+        Err(malformed) => return Err(refused(&malformed)),
     };
-    let decoded = Answer::get(&mut answer).map_err(|_| malformed())?;
-    if answer.is_empty() { Ok(decoded) } else { Err(malformed()) }
+    let decoded = Answer::get(&mut answer).map_err(|malformed| refused(&malformed))?;
+    match answer.len() {
+        0 => Ok(decoded),
+        rest => Err(refused(&format!("{rest} bytes too long: a list or a byte string says a wrong length"))),
+    }
 }
 
 #[cfg(test)]
@@ -136,6 +142,19 @@ mod tests {
             (9999, 1),
         ];
         assert_eq!(spoken(offered, &answer(told)), OpSet::of(&[lookup]));
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_refused_with_its_field() {
+        let mut bytes = Vec::new();
+        answer(vec![]).put(&mut bytes);
+        let refused = |bytes: &[u8]| decoded(framed(bytes.to_vec())).unwrap_err().to_string();
+        let (cut, long) = (refused(&bytes[..bytes.len() - 1]), refused(&[&bytes[..], b"xy"].concat()));
+        assert!(
+            cut.contains("its answer to the offer is a message with a malformed field Answer.operations"),
+            "{cut}"
+        );
+        assert!(long.contains("2 bytes too long"), "{long}");
     }
 
     #[test]

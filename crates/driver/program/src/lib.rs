@@ -25,6 +25,7 @@
 mod greeting;
 mod handles;
 mod life;
+mod listing;
 mod options;
 mod place;
 
@@ -33,12 +34,13 @@ pub use options::{DRIVER, OPTIONS, Options};
 
 use handles::Handles;
 use life::{Life, Lives, Lost, Starter};
+use listing::Listings;
 use outrigger_core::registry::Site;
 use outrigger_core::reply::FsStat;
 use outrigger_core::supervise::Suspect;
 use outrigger_core::{
-    Abilities, Answer as Later, Class, Cx, DriverClass, Errno, Error, Identity, Notify, OpCode, OpSet, Reply,
-    Request, Result, Service,
+    Abilities, Answer as Later, Attr, Class, Cx, DriverClass, Errno, Error, Identity, Notify, OpCode, OpSet,
+    Reply, Request, Result, Service, Traverse, Visit,
 };
 use place::Place;
 use std::ffi::OsString;
@@ -56,6 +58,7 @@ const BLOCK: u32 = 4096;
 pub struct Program {
     lives: Lives,
     handles: Handles,
+    listings: Listings,
     abilities: Abilities,
     /// Held by the request that may be what the program dies of.
     alone: Mutex<()>,
@@ -75,8 +78,9 @@ impl Program {
         let ops = OpSet::all().without(NOT_PASSED_ON);
         let offer = Offer::new(location, &options.passed, ops);
         let place = Place::new(site.keep.map(|keep| &**keep))?;
-        let starter =
-            Starter::new(command, offer, (options.timeout, site.hold), place, Arc::clone(site.runtime));
+        let max_listing = options.max_listing;
+        let patience = (options.timeout, site.hold);
+        let starter = Starter::new(command, offer, patience, place, Arc::clone(site.runtime));
         let (lives, answer) = Lives::begin(starter).await?;
         if let Some(keep) = site.keep {
             place::is_taken_over(&**keep, answer.persistent)?;
@@ -92,7 +96,8 @@ impl Program {
             max_io: answer.max_io.clamp(4 << 10, 1 << 20),
             ..Abilities::new("program", String::from_utf8_lossy(&answer.tree), spoken)
         };
-        Ok(Program { lives, handles: Handles::new(spoken), abilities, alone: Mutex::default() })
+        let (handles, listings) = (Handles::new(spoken), Listings::new(max_listing));
+        Ok(Program { lives, handles, listings, abilities, alone: Mutex::default() })
     }
 
     async fn ask(&self, cx: &Cx, request: Request) -> Result<Reply> {
@@ -121,6 +126,7 @@ impl Program {
             return Ok(reply);
         }
         let reply = with_blocks(fits(&request, life.ask(cx, request.clone()).await?));
+        let reply = self.listings.bounded(&request, reply);
         Ok(self.handles.opened(life, cx, &request, reply).await)
     }
 
@@ -166,8 +172,25 @@ fn in_one_line(error: &Error) -> Error {
     Error { errno: error.errno, reason }
 }
 
-/// A read that brings more than was asked for is no answer to it.
-fn fits(request: &Request, reply: Reply) -> Reply {
+/// The size of a file in a message that is larger than any file can be.
+struct TooLarge(Option<u64>);
+
+impl Visit for TooLarge {
+    fn attr(&mut self, attr: &mut Attr) {
+        if i64::try_from(attr.size).is_err() {
+            self.0 = Some(attr.size);
+        }
+    }
+}
+
+/// A read that brings more than was asked for is no answer to it, and no file is as large as some programs say.
+fn fits(request: &Request, mut reply: Reply) -> Reply {
+    let mut sizes = TooLarge(None);
+    reply.traverse(&mut sizes);
+    if let Some(size) = sizes.0 {
+        let why = format!("the program says that a file has {size} bytes: no file has 2^63 bytes or more");
+        return Reply::Error(Errno::EIO.because(why));
+    }
     match (request, &reply) {
         (_, Reply::Error(error)) => Reply::Error(in_one_line(error)),
         (Request::Read(op), Reply::Data(data)) if data.len() > op.len as usize => {
@@ -224,6 +247,7 @@ mod tests {
     use super::*;
     use outrigger_core::Node;
     use outrigger_core::ops::StatFs;
+    use outrigger_core::reply::{Attrs, Ttl};
 
     #[test]
     fn the_reason_of_a_program_is_one_short_line() {
@@ -235,6 +259,20 @@ mod tests {
         };
         assert!(shown.starts_with("no\\noutrigger: all is well\\u{1b}[31mxx"), "{shown}");
         assert!(shown.len() < 2 * REASON && !shown.contains(char::is_control));
+    }
+
+    #[test]
+    fn a_size_that_no_file_can_have_is_refused() {
+        let request = Request::StatFs(StatFs { node: Node::ROOT });
+        let told = |size| {
+            let attr = Attr { size, ..Attr::default() };
+            fits(&request, Reply::Attrs(Attrs { attr, ttl: Ttl::NEVER }))
+        };
+        assert!(matches!(told(i64::MAX as u64), Reply::Attrs(_)));
+        let Reply::Error(Error { errno: Errno::EIO, reason: Some(why) }) = told(1 << 63) else {
+            panic!("2^63 bytes are served")
+        };
+        assert!(why.contains("9223372036854775808 bytes"), "{why}");
     }
 
     #[test]

@@ -156,6 +156,7 @@ impl Life {
     pub(crate) async fn ask(&self, cx: &Cx, request: Request) -> Result<Reply, Lost> {
         let left = cx.deadline.map(|deadline| deadline.saturating_sub(self.runtime.monotonic()).as_millis());
         let within = left.map(|millis| u32::try_from(millis).unwrap_or(u32::MAX));
+        let op = request.op().name();
         let body = Body::Request { cred: cx.cred.clone(), within, request };
         let frame = match (Frame { id: Frame::UNANSWERED, body }).encode() {
             Ok(frame) => BytesMut::from(&frame[..]),
@@ -173,7 +174,10 @@ impl Life {
         match Frame::decode(answered.slice(4..)) {
             Ok(Frame { body: Body::Reply(reply), .. }) => Ok(reply),
             other => {
-                let why = other.err().map_or("no reply to a request".into(), |error| error.to_string());
+                let why = match other {
+                    Err(error) => format!("its reply to {op} is {error}"),
+                    Ok(_) => format!("it sent no reply to {op} but another message with its number"),
+                };
                 self.mux.close(&why);
                 Err(Lost { why, sent: true })
             }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options: one of this driver, and those that the program gets.
 
+use crate::Program;
 use outrigger_core::Result;
 use outrigger_core::option::{OptionTable, option};
-use outrigger_core::registry::DriverInfo;
+use outrigger_core::registry::{DriverInfo, Given, Opened, Site};
+use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The driver as `outrigger drivers` shows it.
@@ -14,19 +17,37 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     others: "the program's own",
+    declared: Some(open),
     ..DriverInfo::NONE
 };
+
+fn open(command: Vec<OsString>, location: &[u8], given: &dyn Given, site: &Site<'_>) -> Result<Opened> {
+    let mut options = Options::default();
+    if let Some(timeout) = site.timeout.filter(|timeout| !timeout.is_zero()) {
+        options.timeout = timeout;
+    }
+    given.apply(&mut |key, value| options.set(key, value))?;
+    let (location, runtime, keep) = (location.to_vec(), Arc::clone(site.runtime), site.keep.cloned());
+    let started = site.wait_for(async move {
+        let site = Site { keep: keep.as_ref(), ..Site::new(&runtime) };
+        Program::start(command, &location, options, &site).await
+    });
+    Ok(Opened { service: Arc::new(started?), control: None, warnings: Vec::new() })
+}
 
 /// The options of this driver; all others are the program's.
 pub const OPTIONS: OptionTable = OptionTable {
     owner: "program",
-    options: &[option(
-        "timeout",
-        "SECONDS",
-        "30",
-        "how long the program may take to answer a request; it is killed and started again then",
-    )
-    .also(&["patience"])],
+    options: &[
+        option(
+            "timeout",
+            "SECONDS",
+            "30",
+            "how long the program may take to answer a request; it is killed and started again then",
+        )
+        .also(&["patience"]),
+        option("max_listing", "BYTES", "256m", "the most memory that the names of one directory may take"),
+    ],
 };
 
 /// How a program is used.
@@ -34,13 +55,15 @@ pub const OPTIONS: OptionTable = OptionTable {
 pub struct Options {
     /// How long it may take to answer.
     pub timeout: Duration,
+    /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
+    pub max_listing: usize,
     /// Keys and values for the program.
     pub passed: Vec<(String, String)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { timeout: Duration::from_secs(30), passed: Vec::new() }
+        Options { timeout: Duration::from_secs(30), max_listing: 256 << 20, passed: Vec::new() }
     }
 }
 
@@ -54,7 +77,10 @@ impl Options {
             self.passed.push((key.to_owned(), value.to_owned()));
             return Ok(());
         }
-        self.timeout = OPTIONS.time_limit(key, value)?;
+        match key {
+            "max_listing" => self.max_listing = OPTIONS.bytes(key, value)?,
+            _ => self.timeout = OPTIONS.time_limit(key, value)?,
+        }
         Ok(())
     }
 }

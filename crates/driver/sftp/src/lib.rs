@@ -92,6 +92,7 @@ mod dirs;
 mod fault;
 mod files;
 mod hidden;
+mod host;
 mod idmap;
 mod inner;
 mod kept;
@@ -117,11 +118,12 @@ mod symlinks;
 
 pub use dial::{Carrier, Connected, Dial, Piped};
 pub use line::Ends;
-pub use options::{ACCEPTED, IdMap, NoMap, OPTIONS, Options, is_dangerous};
+pub use options::{ACCEPTED, IdMap, NoMap, OPTIONS, Options};
 
 use crate::dial::Ssh;
 use crate::inner::Inner;
 use crate::kept::Kept;
+use crate::options::is_dangerous;
 use outrigger_core::registry::DriverInfo;
 use outrigger_core::{Keep, Result, Runtime};
 #[cfg(doc)]
@@ -137,6 +139,8 @@ pub const DRIVER: DriverInfo = DriverInfo {
     options: &[&OPTIONS, &ACCEPTED],
     others: "the options of ssh_config(5), as in IdentityFile=FILE",
     cached: true,
+    hosts: Some(host::open),
+    is_dangerous,
     ..DriverInfo::NONE
 };
 

@@ -309,7 +309,7 @@ const NARROWING: &[(&str, &str)] = &[
 /// than the one that was named, or weaken what it checks: those of ssh_config(5) that are not known to do none of this are among
 /// them.
 #[must_use]
-pub fn is_dangerous(key: &str, value: &str) -> bool {
+pub(crate) fn is_dangerous(key: &str, value: &str) -> bool {
     let narrows = |(name, only): &(&str, &str)| name.eq_ignore_ascii_case(key) && *only == value;
     matches!(key, "command" | "ssh_command" | "F" | "sftp_server")
         || is_of_ssh(key)

@@ -74,7 +74,7 @@ impl Settings {
             "attributes-only" => options.attributes_only = true,
             "b" | "backup" => {
                 return Err(Failure::new(
-                    "backups of replaced files are not supported: leave out -b and --backup",
+                    "backups of replaced files are not supported: leave out -b and --backup; -n keeps what is there",
                 ));
             }
             "copy-contents" => {

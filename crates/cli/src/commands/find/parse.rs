@@ -382,7 +382,9 @@ fn refuse(name: &str) -> Failure {
             "{name}: a command could not open the files of a tree; mount the tree, or pass the output of -print0 on"
         ),
         "-xdev" | "-mount" | "-fstype" => {
-            format!("{name}: a tree does not tell where another file system is mounted in it")
+            format!(
+                "{name}: a tree does not tell where another file system is mounted in it; -path DIR -prune leaves a directory out"
+            )
         }
         "-regex" | "-iregex" => format!("{name} is not supported: use -path, or filter the output"),
         _ => format!("unknown predicate '{name}'"),

@@ -38,6 +38,7 @@ enum What {
 
 impl Run for Generate {
     const NAME: &'static str = "generate";
+    const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         rustix::process::umask(Mode::from_bits_truncate(context.umask));
