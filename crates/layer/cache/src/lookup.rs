@@ -28,6 +28,13 @@ impl Inner {
         }
     }
 
+    /// The file under a name, as far as that is known.
+    pub(crate) fn leads_to(&self, dir: Node, name: &Name) -> Option<Node> {
+        let names = lock(&self.table).names_of(dir)?;
+        let what = lock(&names).last_known(name);
+        what.node()
+    }
+
     async fn lookup_below(self: &Arc<Self>, cx: &Cx, op: Lookup) -> Reply {
         self.know_path(cx, op.dir).await;
         let asked = self.miss(cx, op.dir);

@@ -18,8 +18,8 @@ use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, RenameFlags,
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
-    Added, Answer, Attr, Cx, Effect, Errno, Error, Name, Node, OpCode, Payload, Reply, Request, Result,
-    Synced, ask, lock,
+    Added, Answer, Attr, Cx, Effect, Errno, Error, Node, OpCode, Payload, Reply, Request, Result, Synced,
+    ask, lock,
 };
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -507,13 +507,6 @@ impl Inner {
         let error = error.or_else(|| self.writeback.error_of(node))?;
         self.writeback.reported(node);
         Some(error)
-    }
-
-    /// The file under a name, as far as that is known.
-    pub(crate) fn leads_to(&self, dir: Node, name: &Name) -> Option<Node> {
-        let names = lock(&self.table).names_of(dir)?;
-        let what = lock(&names).last_known(name);
-        what.node()
     }
 
     /// A descriptor was closed.

@@ -2,7 +2,7 @@
 //! What the operations share: nodes, and how files look.
 
 use super::{FileServer, Found, Version};
-use crate::diagnosis::{Attempt, Probe, diagnose, parent};
+use crate::diagnosis::{Attempt, Probe, diagnose};
 use crate::fault::{Fault, Refusal};
 use crate::inode_table::InodeTable;
 use crate::node_locks::NodeLocks;
@@ -122,12 +122,7 @@ impl<S: FileServer> Inner<S> {
         if error.errno != Errno::ENOENT && refusal.usual().is_none_or(|errno| errno == Errno::EIO) {
             return Err(error);
         }
-        // What is above the tree may be closed to us.
-        let above = if path == self.inodes.base() { None } else { self.kind_at(parent(path)).await };
-        match above {
-            Some(FileKind::Directory | FileKind::Symlink) | None => Err(Errno::ENOENT.into()),
-            Some(_) => Err(Errno::ENOTDIR.into()),
-        }
+        Err(Errno::ENOENT.into())
     }
 
     /// Size and time of change of a file as exactly as the server tells them. `listed` is what it has told of it just before.

@@ -223,8 +223,10 @@ impl Session {
         let sent = if stalls { content.len() / 2 } else { content.len() };
         // A client that has enough ends the transfer.
         let _ = stream.write_all(&content[..sent]);
-        while stalls {
-            thread::park();
+        if stalls {
+            loop {
+                thread::park();
+            }
         }
         Some("226 done".to_owned())
     }
