@@ -2,9 +2,9 @@
 //! How long listings are: one without an end is refused.
 
 use outrigger_core::reply::{Dirents, DirentsPlus};
-use outrigger_core::{Errno, Name, Node, Reply, Request};
+use outrigger_core::{Errno, Name, Node, Reply, Request, lock};
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// What a name takes in a listing beside itself, in bytes.
 const ENTRY: usize = 40;
@@ -50,7 +50,7 @@ impl Listings {
             ),
             _ => return reply,
         };
-        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reached = lock(&self.reached);
         let is_it = |place: &&Reached| from != 0 && (place.node, place.cookie) == (node, from);
         let before = reached.iter().rfind(is_it).map_or(0, |place| place.bytes);
         let bytes = usize::saturating_add(before, piece);

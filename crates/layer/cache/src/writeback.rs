@@ -3,6 +3,7 @@
 
 use crate::async_create::not_created;
 use crate::clock::Asked;
+use crate::contents::depends_on_content;
 use crate::delayed::{Job, Number, Piece, WriteContext};
 use crate::file::File;
 use crate::inner::Inner;
@@ -587,10 +588,4 @@ impl Inner {
             _ => Answer::Ready(Reply::Done(())),
         }
     }
-}
-
-/// Whether what a request does, or its reply, depends on the content of the files it names.
-fn depends_on_content(request: &Request) -> bool {
-    let only_opens = request.opens().is_some() && !request.changes_tree();
-    !only_opens && request.returns().is_none() && !matches!(request, Request::Locate(_))
 }
