@@ -24,7 +24,10 @@ const SCOPE: &[&str] = &[
 /// Files that name operations, and what for.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("crates/client/src/client.rs", "counts an exchange, which is no request, as a write"),
-    ("crates/layer/cache/src/contents.rs", "takes the bytes of a write, knows that a path does not depend on content"),
+    (
+        "crates/layer/cache/src/contents.rs",
+        "takes the bytes of a write, knows that a path does not depend on content",
+    ),
     ("crates/layer/cache/src/lib.rs", "has a method for each operation it answers by itself"),
     ("crates/layer/cache/src/open.rs", "takes a handle out that attributes do not need"),
     ("crates/layer/fault/src/lib.rs", "cuts and spoils what is read and written"),
