@@ -81,12 +81,21 @@ impl OptionTable {
 
     /// `EINVAL`: there is no option `key`; the reason names those there are, or the most similar one where they are many.
     pub fn unknown(&self, key: &str) -> Error {
-        self.unknown_beside(key, std::iter::empty())
+        self.unknown_beside(key, &[], std::iter::empty())
     }
 
-    /// The same where the owner takes `others` besides.
-    pub fn unknown_beside<'a>(&self, key: &str, others: impl Iterator<Item = &'a str>) -> Error {
+    /// The same where the owner takes `others` besides; `instead` names options of another program that it does not have, and what to
+    /// do instead.
+    pub fn unknown_beside<'a>(
+        &self,
+        key: &str,
+        instead: &[(&str, &str)],
+        others: impl Iterator<Item = &'a str>,
+    ) -> Error {
         let owner = self.owner;
+        if let Some((_, instead)) = instead.iter().find(|(other, _)| *other == key) {
+            return Errno::EINVAL.because(format!("{owner} has no option {key}: {instead}"));
+        }
         if self.options.len() <= FEW {
             return Errno::EINVAL.because(format!("{owner} has no option {key}; it has {}", self.known()));
         }

@@ -222,6 +222,11 @@ impl<'a> Site<'a> {
         }
     }
 
+    /// How long a request may take that has to end some time: as the user says, or else `usual`.
+    pub fn limit(&self, usual: Duration) -> Duration {
+        self.timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(usual)
+    }
+
     /// The outcome of opening a tree, for a thread that may wait for it.
     ///
     /// # Errors

@@ -83,29 +83,20 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&SHARED, &OPTIONS],
     cached: true,
-    schemes: &[
-        Scheme {
-            name: "ftp",
-            authority: true,
-            lasts: Lasts::Stored,
-            open: |at, given, site| open(at, given, site, false),
-        },
-        Scheme {
-            name: "ftps",
-            authority: true,
-            lasts: Lasts::Stored,
-            open: |at, given, site| open(at, given, site, true),
-        },
-    ],
+    schemes: &[FTP, Scheme { name: "ftps", open: |at, given, site| open(at, given, site, true), ..FTP }],
     ..DriverInfo::NONE
+};
+
+const FTP: Scheme = Scheme {
+    name: "ftp",
+    authority: true,
+    lasts: Lasts::Stored,
+    open: |at, given, site| open(at, given, site, false),
 };
 
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
     let mut options = Options::default();
-    options.files.tls = tls;
-    if let Some(timeout) = site.timeout.filter(|timeout| !timeout.is_zero()) {
-        options.files.timeout = timeout;
-    }
+    (options.files.tls, options.files.timeout) = (tls, site.limit(options.files.timeout));
     given.apply(&mut |key, value| options.set(key, value))?;
     let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
     let opened = site.wait_for(connect(server, options, runtime, keep))?;

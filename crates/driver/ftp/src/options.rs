@@ -2,7 +2,7 @@
 //! What a user can choose.
 
 use outrigger_core::option::option;
-use outrigger_core::{Errno, OptionTable, Result};
+use outrigger_core::{OptionTable, Result};
 use outrigger_toolkit_remote::{FILE_OPTIONS, FileOptions};
 
 /// What [`Options::set`] takes, but for those of the protocol.
@@ -20,30 +20,14 @@ pub const OPTIONS: OptionTable = OptionTable {
 
 /// Options of curlftpfs(1) that there are not here, and what there is instead.
 const INSTEAD: &[(&str, &str)] = &[
-    ("cert", "no certificate of the user is shown to the server; the login is a name and a password"),
-    ("codepage", "names are those of the server, in UTF-8 unless no_utf8 is given"),
     ("connect_timeout", "timeout=SECONDS limits connecting, too"),
-    ("disable_eprt", "connections are passive: leave it out"),
-    ("disable_epsv", "PASV is used where the server does not have EPSV: leave it out"),
-    ("enable_epsv", "EPSV is used where the server has it: leave it out"),
-    ("ftp_method", "the path of each command is complete: leave it out"),
-    ("ftp_port", "the server cannot connect to this machine, all connections are passive: leave it out"),
-    ("httpproxy", "there are no proxies"),
-    ("iocharset", "names are those of the server, in UTF-8 unless no_utf8 is given"),
+    ("ftp_port", "all connections are passive: leave it out"),
     ("no_verify_hostname", "certificates are always checked; ca=FILE trusts the server's own"),
     ("no_verify_peer", "certificates are always checked; ca=FILE trusts the server's own"),
     ("pass", "the password is in ~/.netrc, or in the file of password_file=FILE"),
-    ("proxy", "there are no proxies"),
-    ("skip_pasv_ip", "data connections always go to the host of the LOCATION: leave it out"),
     ("ssl_control", "tls encrypts the login and all content"),
     ("ssl_try", "tls encrypts everything, or the tree is not opened"),
-    ("sslv3", "tls chooses the newest version that both sides have"),
-    ("tcp_nodelay", "it is always so: leave it out"),
-    ("tlsv1", "tls chooses the newest version that both sides have"),
-    (
-        "user",
-        "ftp://USER@HOST/ names the user, and the password is in ~/.netrc, or in the file of password_file=FILE",
-    ),
+    ("user", "ftp://USER@HOST/ names the user, ~/.netrc or password_file=FILE has the password"),
 ];
 
 /// Options of an [`crate::Ftp`].
@@ -74,16 +58,10 @@ impl Options {
             "no_utf8" => self.utf8 = !OPTIONS.switch(key, value)?,
             "utf8" => self.utf8 = OPTIONS.switch(key, value)?,
             _ if self.files.set(&SHARED, key, value)? => {}
-            _ => match INSTEAD.iter().find(|(other, _)| *other == key) {
-                // Without the value, which may be a password.
-                Some((_, instead)) => {
-                    return Err(Errno::EINVAL.because(format!("ftp has no option {key}: {instead}")));
-                }
-                None => {
-                    let others = OPTIONS.options.iter().map(|option| option.name);
-                    return Err(SHARED.unknown_beside(key, others));
-                }
-            },
+            _ => {
+                let others = OPTIONS.options.iter().map(|option| option.name);
+                return Err(SHARED.unknown_beside(key, INSTEAD, others));
+            }
         }
         Ok(())
     }

@@ -23,13 +23,12 @@ pub const DRIVER: DriverInfo = DriverInfo {
 
 fn open(command: Vec<OsString>, location: &[u8], given: &dyn Given, site: &Site<'_>) -> Result<Opened> {
     let mut options = Options::default();
-    if let Some(timeout) = site.timeout.filter(|timeout| !timeout.is_zero()) {
-        options.timeout = timeout;
-    }
+    options.timeout = site.limit(options.timeout);
     given.apply(&mut |key, value| options.set(key, value))?;
     let (location, runtime, keep) = (location.to_vec(), Arc::clone(site.runtime), site.keep.cloned());
+    let hold = site.hold;
     let started = site.wait_for(async move {
-        let site = Site { keep: keep.as_ref(), ..Site::new(&runtime) };
+        let site = Site { keep: keep.as_ref(), hold, ..Site::new(&runtime) };
         Program::start(command, &location, options, &site).await
     });
     Ok(Opened { service: Arc::new(started?), control: None, warnings: Vec::new() })

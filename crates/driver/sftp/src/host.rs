@@ -9,9 +9,8 @@ use std::sync::Arc;
 /// Connects, and opens the directory.
 pub(crate) fn open(at: &Address<'_>, given: &dyn Given, site: &Site<'_>) -> Result<Arc<dyn HostTree>> {
     let mut options = Options { port: at.port, ..Options::default() };
-    if let Some(timeout) = site.timeout.filter(|timeout| !timeout.is_zero()) {
-        (options.timeout, options.connect_timeout) = (timeout, timeout);
-    }
+    options.timeout = site.limit(options.timeout);
+    options.connect_timeout = site.limit(options.connect_timeout);
     given.apply(&mut |key, value| options.set(key, value))?;
     let (host, path, settings) = (at.host.to_owned(), at.path.to_vec(), options.clone());
     let (runtime, keep) = (Arc::clone(site.runtime), site.keep.cloned());

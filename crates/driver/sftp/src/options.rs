@@ -358,14 +358,9 @@ const CAPITAL: &str = "AddKeysToAgent BindInterface CASignatureAlgorithms Canoni
 
 /// Why an option is refused that there is not.
 fn unknown(key: &str) -> Error {
-    match INSTEAD.iter().find(|(other, _)| *other == key) {
-        Some((_, instead)) => Errno::EINVAL.because(format!("there is no option {key} here: {instead}")),
-        None => {
-            let accepted = ACCEPTED.options.iter().map(|option| option.name);
-            let of_ssh = KEYWORDS.split_whitespace().chain(CAPITAL.split_whitespace());
-            OPTIONS.unknown_beside(key, accepted.chain(of_ssh))
-        }
-    }
+    let accepted = ACCEPTED.options.iter().map(|option| option.name);
+    let of_ssh = KEYWORDS.split_whitespace().chain(CAPITAL.split_whitespace());
+    OPTIONS.unknown_beside(key, INSTEAD, accepted.chain(of_ssh))
 }
 
 fn words(key: &str, value: &str) -> Result<Vec<OsString>> {
