@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use support::{Place, can_mount, descendant, kill_server, signal};
 
@@ -102,4 +103,29 @@ fn a_mount_survives_the_program_its_server_and_an_upgrade() {
     is("three");
     place.run(&["umount", "m"]).ok();
     assert!(fs::read_to_string(place.at("notes.json")).unwrap().contains("three"));
+}
+
+#[test]
+fn a_mount_with_a_time_limit_holds_a_program_that_cannot_be_started_for_a_while() {
+    if !can_mount() {
+        return;
+    }
+    for (options, is_held) in [("rw", false), ("timeout=60", true)] {
+        let place = place();
+        // From when the file `broken` is there, seven starts fail.
+        let script = "#!/bin/sh\n\
+            if [ -e PLACE/broken ]; then echo >> PLACE/fails; [ $(wc -l < PLACE/fails) -lt 8 ] && exit 1; fi\n\
+            exec PLACE/notes.py\n";
+        fs::write(place.at("held.sh"), script.replace("PLACE", place.at("").to_str().unwrap())).unwrap();
+        fs::set_permissions(place.at("held.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        place
+            .run(&["--driver-program", "notes=./held.sh", "mount", "-o", options, "notes:notes.json", "m"])
+            .ok();
+        fs::write(place.at("m/note"), "one").unwrap();
+        place.file("broken", "");
+        signal(descendant(place.server(), "python3").expect("the program"), "KILL");
+        let read = fs::read_to_string(place.at("m/note"));
+        assert_eq!(read.as_deref().ok(), is_held.then_some("one"), "{options}: {read:?}");
+        place.run(&["umount", "m"]).ok();
+    }
 }
