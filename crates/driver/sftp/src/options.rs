@@ -2,7 +2,7 @@
 //! What a user can choose: the names are those of sshfs(1) and ssh_config(5).
 
 use outrigger_core::option::option;
-use outrigger_core::{Errno, Error, OptionTable, Result};
+use outrigger_core::{Error, OptionTable, Result};
 use outrigger_toolkit_remote::file_option;
 use std::ffi::OsString;
 use std::path::PathBuf;
