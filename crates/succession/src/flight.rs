@@ -40,14 +40,18 @@ impl Ask {
     }
 }
 
-/// A frame that was sent.
-pub(crate) struct Flight {
-    pub(crate) purpose: Purpose,
-    /// The request that it was sent for, if there is one.
-    pub(crate) ask: Option<Ask>,
+/// What a frame was sent for.
+#[allow(clippy::large_enum_variant, reason = "nearly every frame is for a request")]
+pub(crate) enum Flight {
+    /// A request.
+    Request(Purpose, Ask),
+    /// A checkpoint.
+    Checkpoint,
+    /// To return references before a checkpoint.
+    GivenUp,
 }
 
-/// What a frame was sent for.
+/// What a frame does for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// It is the request.
@@ -56,28 +60,36 @@ pub(crate) enum Purpose {
     Found(Node),
     /// To open again what the request needs.
     Opened(Handle),
-    Checkpoint,
-    /// To return references before a checkpoint.
-    GivenUp,
 }
 
 impl Flight {
-    pub(crate) fn of(purpose: Purpose, ask: Ask) -> Self {
-        Flight { purpose, ask: Some(ask) }
+    pub(crate) fn ask(&self) -> Option<&Ask> {
+        if let Flight::Request(_, ask) = self { Some(ask) } else { None }
+    }
+
+    pub(crate) fn ask_mut(&mut self) -> Option<&mut Ask> {
+        if let Flight::Request(_, ask) = self { Some(ask) } else { None }
+    }
+
+    pub(crate) fn into_ask(self) -> Option<Ask> {
+        if let Flight::Request(_, ask) = self { Some(ask) } else { None }
     }
 
     pub(crate) fn is_change(&self) -> bool {
-        let changes = |ask: &Ask| ask.request.class() == Class::Change;
-        self.purpose == Purpose::GivenUp || self.ask.as_ref().is_some_and(changes)
+        match self {
+            Flight::Request(_, ask) => ask.request.class() == Class::Change,
+            Flight::Checkpoint => false,
+            Flight::GivenUp => true,
+        }
     }
 
     /// Whether it takes a name from something, which a request that follows a path meanwhile could miss.
     pub(crate) fn takes_name(&self) -> bool {
-        self.purpose == Purpose::Asked && self.ask.as_ref().is_some_and(|ask| takes_name(&ask.request))
+        matches!(self, Flight::Request(Purpose::Asked, ask) if takes_name(&ask.request))
     }
 
     pub(crate) fn follows_path(&self) -> bool {
-        matches!(self.purpose, Purpose::Found(_))
+        matches!(self, Flight::Request(Purpose::Found(_), _))
     }
 }
 

@@ -246,21 +246,13 @@ impl State {
             return;
         }
         for Returned { theirs, count } in self.files.give_up_removed(self.being_opened().collect()) {
-            self.send(
-                Credentials::ROOT,
-                Forget { node: theirs, count }.into(),
-                Flight { purpose: Purpose::GivenUp, ask: None },
-            );
+            self.send(Credentials::ROOT, Forget { node: theirs, count }.into(), Flight::GivenUp);
         }
         if self.changing > 0 {
             return;
         }
         self.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.asked = true);
-        self.send(
-            Credentials::ROOT,
-            SyncFs { node: Node::ROOT }.into(),
-            Flight { purpose: Purpose::Checkpoint, ask: None },
-        );
+        self.send(Credentials::ROOT, SyncFs { node: Node::ROOT }.into(), Flight::Checkpoint);
     }
 
     /// Takes no more requests. The worker unmounts when it has done the rest.
@@ -308,7 +300,7 @@ impl State {
             Err(error) => Err(error),
         };
         match sent {
-            Ok((cred, request, purpose)) => self.send(cred, request, Flight::of(purpose, ask)),
+            Ok((cred, request, purpose)) => self.send(cred, request, Flight::Request(purpose, ask)),
             Err(error) => self.refuse(ask.requester, error),
         }
         None
@@ -328,7 +320,7 @@ impl State {
     }
 
     fn send(&mut self, cred: Credentials, request: Request, flight: Flight) {
-        let id = if let Flight { purpose: Purpose::Asked, ask: Some(ask) } = &flight
+        let id = if let Flight::Request(Purpose::Asked, ask) = &flight
             && ask.request.class() == Class::Change
         {
             self.next_change += 1;
@@ -404,10 +396,12 @@ impl State {
         self.changing -= usize::from(flight.is_change());
         self.taking -= usize::from(flight.takes_name());
         self.following -= usize::from(flight.follows_path());
-        match (flight.purpose, flight.ask) {
-            (Purpose::Asked, Some(ask)) => self.queue.push_front(Ask { reply: Some((id, reply)), ..ask }),
-            (Purpose::Found(node), Some(ask)) => self.looked(node, ask, &reply),
-            (Purpose::Opened(handle), Some(ask)) => match reply {
+        match flight {
+            Flight::Request(Purpose::Asked, ask) => {
+                self.queue.push_front(Ask { reply: Some((id, reply)), ..ask });
+            }
+            Flight::Request(Purpose::Found(node), ask) => self.looked(node, ask, &reply),
+            Flight::Request(Purpose::Opened(handle), ask) => match reply {
                 Reply::Opened(opened) => {
                     self.opened_again(handle, opened.handle);
                     self.queue.push_front(ask);
@@ -417,7 +411,7 @@ impl State {
                     self.refuse(ask.requester, error);
                 }
             },
-            (Purpose::Checkpoint, _) => match reply {
+            Flight::Checkpoint => match reply {
                 Reply::Error(error) => {
                     self.log.could_not_clear();
                     self.refused = Some(error.clone());
@@ -425,7 +419,7 @@ impl State {
                 }
                 _ => self.was_checkpoint(self.log.checkpoints + 1),
             },
-            _ => {}
+            Flight::GivenUp => {}
         }
         self.alone &= !self.flying.is_empty();
         self.go_on();
@@ -456,7 +450,7 @@ impl State {
             return;
         }
         let mut in_use = HashSet::new();
-        let flying = self.flying.values_mut().filter_map(|flight| flight.ask.as_mut());
+        let flying = self.flying.values_mut().filter_map(Flight::ask_mut);
         for ask in flying.chain(&mut self.queue) {
             in_use.extend(Numbers::of(&mut ask.request).nodes);
             in_use.extend(self.files.victim(&ask.request));
@@ -552,7 +546,7 @@ impl State {
         // What was done without a reply is done again.
         self.queue.iter_mut().for_each(|ask| ask.reply = None);
         let flying = std::mem::take(&mut self.flying);
-        for mut ask in flying.into_values().filter_map(|flight| flight.ask).rev() {
+        for mut ask in flying.into_values().filter_map(Flight::into_ask).rev() {
             if guilty {
                 ask.suspect.lost(true);
             }

@@ -2,7 +2,7 @@
 //! The copy of another process's state: what happened there happens here, until it is gone on with.
 
 use super::{Role, State};
-use crate::flight::Ask;
+use crate::flight::{Ask, Flight};
 use crate::record::Event;
 
 impl State {
@@ -15,7 +15,7 @@ impl State {
             self.answered.push((ask.requester, reply));
             return None;
         }
-        let flying = self.flying.values_mut().filter_map(|flight| flight.ask.as_mut());
+        let flying = self.flying.values_mut().filter_map(Flight::ask_mut);
         let asked = flying.chain(&mut self.queue).map(|ask| &mut ask.requester);
         let waiting = self.checkpoint.iter_mut().flat_map(|checkpoint| &mut checkpoint.waiting);
         match asked

@@ -2,7 +2,7 @@
 //! Files that lose their last name while they are open: see [`silly_rename`](crate::silly_rename).
 
 use super::State;
-use crate::flight::Ask;
+use crate::flight::{Ask, Flight};
 use crate::place::REMOVED;
 use crate::undelivered::Requester;
 use outrigger_core::ops::Unlink;
@@ -28,7 +28,7 @@ impl State {
     }
 
     pub(super) fn being_opened(&self) -> impl Iterator<Item = Node> {
-        let flying = self.flying.values().filter_map(|flight| flight.ask.as_ref());
+        let flying = self.flying.values().filter_map(Flight::ask);
         flying.chain(&self.queue).filter_map(|ask| ask.request.opens().and_then(Opening::file))
     }
 
