@@ -373,6 +373,7 @@ fn words(key: &str, value: &str) -> Result<Vec<OsString>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_core::Errno;
 
     #[test]
     fn options_of_sshfs_and_ssh_are_taken() {
