@@ -296,7 +296,7 @@ impl fmt::Display for Location {
 fn end_of_address(text: &[u8]) -> usize {
     let Some(open) = text.iter().position(|&byte| byte == b'[') else { return 0 };
     let scheme = text[..open].windows(3).position(|part| part == b"://").filter(|&colon| {
-        [&b"sftp"[..], b"ftp", b"ftps"].iter().any(|scheme| scheme.eq_ignore_ascii_case(&text[..colon]))
+        std::str::from_utf8(&text[..colon]).is_ok_and(|name| Syntax::of(name) == Syntax::Authority)
     });
     let user = &text[scheme.map_or(0, |colon| colon + 3)..open];
     let is_host = user.is_empty() || user.ends_with(b"@") && !user.contains(&b'/');

@@ -451,7 +451,7 @@ impl Mounted {
     /// Writes out what programs have written, before the process ends.
     fn write_out(&self) {
         for cache in &self.tree.caches {
-            self.runtime.handle().block_on(cache.written());
+            self.runtime.handle().block_on(cache.end());
             self.runtime.handle().block_on(cache.kept_within(KEEP_DEADLINE));
         }
         if let Err(what) = control::what_was_lost(&self.lost()) {

@@ -113,8 +113,7 @@ pub enum Effect<'a> {
         /// How many bytes, none where the range is new; all that follow when this is not given.
         len: Option<u64>,
     },
-    /// The bytes of a write go to the end of the file instead, where the handle was opened with
-    /// [`APPEND`](OpenFlags::APPEND).
+    /// The bytes of a write go to the end of the file instead, where [`Cx::writes_at_end`](crate::Cx::writes_at_end) says so.
     Appends {
         /// The file.
         node: Node,

@@ -2,7 +2,7 @@
 //! One request at a time for each file, where the order of requests matters.
 
 use outrigger_core::{Node, lock};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
@@ -14,6 +14,15 @@ impl NodeLocks {
     /// Locks a node, first come, first served.
     pub async fn lock(&self, node: Node) -> OwnedMutexGuard<()> {
         self.of(node).lock_owned().await
+    }
+
+    /// Locks several nodes, in an order in which no two callers wait for each other.
+    pub async fn lock_all(&self, nodes: impl IntoIterator<Item = Node>) -> Vec<OwnedMutexGuard<()>> {
+        let mut locks = Vec::new();
+        for node in nodes.into_iter().collect::<BTreeSet<_>>() {
+            locks.push(self.lock(node).await);
+        }
+        locks
     }
 
     fn of(&self, node: Node) -> Arc<AsyncMutex<()>> {

@@ -5,11 +5,38 @@ use crate::file::Content;
 use crate::inner::Inner;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Policy, Ttls, Writes};
+use outrigger_core::gate::Gate;
 use outrigger_core::ops::{GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
-use outrigger_core::{Answer, Backing, Cx, FileKind, Handle, Node, OpCode, Reply, lock};
-use std::sync::Arc;
+use outrigger_core::{
+    Answer, Backing, Credentials, Cx, FileKind, Handle, LockOwner, Node, OpCode, Reply, lock,
+};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+/// Files that were open for writing and are being closed, and how often.
+#[derive(Default)]
+pub(crate) struct Closing {
+    files: Mutex<HashMap<(Node, Handle), u32>>,
+    gate: Gate,
+}
+
+/// A file is being closed until this is dropped.
+struct BeingClosed(Arc<Inner>, (Node, Handle));
+
+impl Drop for BeingClosed {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut entry) = lock(&self.0.closing.files).entry(self.1) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+        self.0.closing.gate.open();
+    }
+}
 
 impl Inner {
     /// Opens a file. One of which all content is known and fresh is not opened below before that becomes necessary.
@@ -84,7 +111,7 @@ impl Inner {
         table.pin(node);
         drop(table);
         if flags.writes() && writes != Writes::Through {
-            // close(2) waits for what was written, and returns its errors.
+            // close(2) writes what was written, or begins to, and returns the errors that are known.
             opened.how -= OpenHow::NO_FLUSH;
         }
         // What is read and written past this layer would not be seen.
@@ -94,6 +121,22 @@ impl Inner {
         opened.how = (opened.how - OpenHow::KEEP_CACHE) | keep_cache(&mut content, fresh);
         drop(content);
         self.handles.add_file(OpenFile::new(node, opened.handle, file, Some(flags), direct));
+    }
+
+    /// Closes a file, after what was written through it has been.
+    pub(crate) fn release<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
+        let file = self.writeback.file(op.node);
+        if file.is_none() && !op.flags.writes() {
+            return self.close(cx, op);
+        }
+        let closing = self.begins_to_close(op.node, op.handle);
+        Answer::later(async move {
+            let _closing = closing;
+            if let Some(file) = file {
+                self.written(op.node, &file).await;
+            }
+            self.close(cx, op).await
+        })
     }
 
     /// Closes a file.
@@ -113,6 +156,37 @@ impl Inner {
             }
             self.release_below(cx, &open, op).await
         })
+    }
+
+    /// Notes until it is dropped that a file is being closed.
+    fn begins_to_close(self: &Arc<Self>, node: Node, handle: Handle) -> BeingClosed {
+        *lock(&self.closing.files).entry((node, handle)).or_default() += 1;
+        BeingClosed(Arc::clone(self), (node, handle))
+    }
+
+    /// Waits until no file is being closed that was open for writing.
+    pub(crate) async fn closed(&self) {
+        self.closing.gate.wait(|| lock(&self.closing.files).is_empty().then_some(())).await;
+    }
+
+    /// Closes the files that are open for writing, for a tree that is asked no more, and waits for those that are being closed.
+    pub(crate) async fn close_all(self: &Arc<Self>) {
+        let closing = lock(&self.closing.files).clone();
+        for (open, count) in self.handles.written_files() {
+            let (node, handle, owner) = (open.node, open.handle, LockOwner(0));
+            // No program asks whether it is stored.
+            open.flushed_early.store(true, Ordering::Relaxed);
+            let flags = open.flags.unwrap_or(OpenFlags::WRITE_ONLY);
+            for _ in closing.get(&(node, handle)).copied().unwrap_or(0)..count {
+                let (inner, closing) = (Arc::clone(self), self.begins_to_close(node, handle));
+                self.runtime.spawn(Box::pin(async move {
+                    let _closing = closing;
+                    let cx = inner.own_cx(&Credentials::ROOT, 0);
+                    inner.release(&cx, Release { node, handle, flags, owner, flock_release: false }).await;
+                }));
+            }
+        }
+        self.closed().await;
     }
 
     /// Closes what is open below, if anything is.

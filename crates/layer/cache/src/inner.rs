@@ -3,6 +3,7 @@
 
 use crate::clock::Asked;
 use crate::disk::Disk;
+use crate::files::Closing;
 use crate::log::Log;
 use crate::moment::{self, Moment};
 use crate::open::{Handles, KeptFile};
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) disk: Option<Disk>,
     /// Writes that were answered and have not been made yet.
     pub(crate) writeback: Writeback,
+    pub(crate) closing: Closing,
     /// The user as whom files are made, known from those that were.
     pub(crate) creator: Mutex<Option<u32>>,
     /// Writes are delayed somewhere in the tree.
@@ -80,6 +82,7 @@ impl Inner {
             delays: options.delays(),
             has_successor,
             writeback: Writeback::new(options.write_memory, log),
+            closing: Closing::default(),
             walks: Mutex::new(Walks::new(options)),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),

@@ -35,7 +35,9 @@
 //! # Writes
 //! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
 //! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
-//! returned to all who have the file open for writing, by every close(2) up to the next fsync(2).
+//! returned to all who have the file open for writing, by every close(2) up to the next fsync(2). With `write=behind`, close(2) asks
+//! nothing of a tree without locks: a server of whole files gets the file when it is closed there. What fails then is
+//! in [`Control::lost`], and syncfs(2) fails once; [`Control::end`] waits for it.
 //!
 //! The same goes for permissions and times of a file that is open for writing and belongs to the user as whom files are made
 //! here: that will not be refused. Its attributes are predicted meanwhile, and until it is closed. Where the tree below keeps
@@ -215,6 +217,13 @@ impl Control {
     /// Waits until all writes have been made that were answered so far, or have failed.
     pub async fn written(&self) {
         self.0.written_to(self.mark().0).await;
+    }
+
+    /// Does all that was answered and is still to be done, for a tree that is asked no more: writes, and closing files below, where a
+    /// server gets whole files. What fails of it is in [`Control::lost`].
+    pub async fn end(&self) {
+        self.written().await;
+        self.0.close_all().await;
     }
 
     /// Waits until all writes up to `mark` have been made, or have failed, for a while; answers whether that is so.

@@ -61,7 +61,7 @@ pub(crate) struct OpenFile {
     pub(crate) ahead: Mutex<Readahead>,
     /// Up to where its user has the errors of delayed writes.
     pub(crate) errors_seen: Mutex<ErrorsSeen>,
-    /// The tree below was asked to flush it before all was written: closing it there is the first to fail.
+    /// close(2) has succeeded before all was written and stored: closing it below is the first to fail.
     pub(crate) flushed_early: AtomicBool,
     /// Where that is noted for another process, if the handle is one of ours.
     slot: Option<u32>,
@@ -281,6 +281,13 @@ impl Handles {
     /// An open file, if this process knows it.
     pub(crate) fn file(&self, node: Node, handle: Handle) -> Option<Arc<OpenFile>> {
         lock(&self.files).open.get(&(node, handle)).map(|(open, _)| Arc::clone(open))
+    }
+
+    /// The files that are open for writing, as far as that is known, and how often.
+    pub(crate) fn written_files(&self) -> Vec<(Arc<OpenFile>, u32)> {
+        let files = lock(&self.files);
+        let written = files.open.values().filter(|(open, _)| open.flags.is_none_or(OpenFlags::writes));
+        written.map(|(open, count)| (Arc::clone(open), *count)).collect()
     }
 
     /// Whether any file is open by a handle of ours.

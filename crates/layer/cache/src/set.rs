@@ -93,10 +93,14 @@ impl Inner {
             Some(SetTime::Now) => self.runtime.coarse_wall(),
             Some(SetTime::To(time)) => *time,
         };
-        let unit = self.below().abilities.time_unit.max(1);
         // Others are not what every tree can have.
         u32::try_from(time.secs).ok()?;
-        Some(Some(SetTime::To(Time::new(time.secs, time.nanos - time.nanos % unit))))
+        Some(Some(SetTime::To(self.in_units(time))))
+    }
+
+    /// A time as exact as those of the tree below.
+    pub(crate) fn in_units(&self, time: Time) -> Time {
+        Time::new(time.secs, time.nanos - time.nanos % self.below().abilities.time_unit.max(1))
     }
 }
 

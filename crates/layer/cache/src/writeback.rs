@@ -15,7 +15,7 @@ use crate::pool;
 use crate::table::Table;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
-use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, RenameFlags, SetAttr, Write};
+use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, RenameFlags, SetAttr, Write};
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
@@ -371,7 +371,7 @@ impl Inner {
         let most = u64::from(self.below().abilities.max_io);
         let number = self.writeback.last.fetch_add(1, Ordering::AcqRel) + 1;
         self.writeback.creating.fetch_add(usize::from(matches!(piece.job, Job::Create(_))), Ordering::AcqRel);
-        lock(&file.delayed).add(number, piece, self.runtime.coarse_wall(), most);
+        lock(&file.delayed).add(number, piece, self.in_units(self.runtime.coarse_wall()), most);
     }
 
     /// Goes on with the writes that a former process answered, once.
@@ -562,20 +562,14 @@ impl Inner {
                     None => self.written(node, &file).await,
                 }
             }
+            if dir.is_none() {
+                self.closed().await;
+            }
             let reply = match dir.is_some() || self.has(OpCode::SyncFs) {
                 true => self.pass(cx, request).await,
                 false => Reply::Done(()),
             };
             self.writeback.unsynced(dir).map_or(reply, Reply::Error)
-        })
-    }
-
-    /// Closes a file, after what was written through it has been.
-    pub(crate) fn release<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
-        let Some(file) = self.writeback.file(op.node) else { return self.close(cx, op) };
-        Answer::later(async move {
-            self.written(op.node, &file).await;
-            self.close(cx, op).await
         })
     }
 

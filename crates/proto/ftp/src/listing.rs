@@ -275,7 +275,9 @@ fn number(digits: &[u8]) -> Option<u64> {
     is_number.then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
 }
 
+/// Permissions; some servers write them as Python does.
 fn octal(digits: &[u8]) -> Option<u32> {
+    let digits = digits.strip_prefix(b"0o").unwrap_or(digits);
     let mode = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()?;
     Some(mode & 0o7777)
 }
@@ -303,7 +305,7 @@ mod tests {
     fn lines_of_mlsd() {
         for (line, expected) in [
             (
-                "type=file;size=12;modify=20261125083000;UNIX.mode=0644; a b",
+                "type=file;size=12;modify=20261125083000;UNIX.mode=0o644; a b",
                 Some("File 12 1795595400 644 [a b]"),
             ),
             ("Type=dir;Modify=19700101000000.5;  x", Some("Directory -1 0 0 [ x]")),

@@ -104,11 +104,12 @@ impl<S: FileServer> Inner<S> {
         let path = self.inodes.child(op.dir, &op.name)?;
         self.server.check(&path)?;
         let known = self.inodes.table().get(op.dir, &op.name);
-        if let Some(node) = known {
-            let _lock = self.locks.lock(node).await;
-            if self.detach(op.dir, &op.name, node, &path).await? {
-                return Ok(());
-            }
+        // Nothing is uploaded to a name that is being removed.
+        let _locks = self.locks.lock_all(known).await;
+        if let Some(node) = known
+            && self.detach(op.dir, &op.name, node, &path).await?
+        {
+            return Ok(());
         }
         self.remove_file(&path).await?;
         if let Some(node) = known {
@@ -186,18 +187,19 @@ impl<S: FileServer> Inner<S> {
             None => Some(self.inodes.found(dir, &name, self.look(&from).await?.kind)?.0),
         };
         let (node, target) = (table.get(dir, &name), table.get(to_dir, &to_name));
-        if let Some(node) = node.filter(|&node| self.staged(node).is_some_and(|state| state.is_new)) {
-            let _lock = self.locks.lock(node).await;
+        let target = target.filter(|&target| self.inodes.kind(target) == Ok(FileKind::Regular));
+        // What is uploaded goes to the name that the file has: neither changes until it has another one.
+        let _locks = self.locks.lock_all(node.into_iter().chain(target)).await;
+        if let Some(node) = node {
             self.upload(node).await?;
         }
         if node.is_some() && node == target || from == to {
             return self.find(dir, &name).await.map(drop);
         }
-        if let Some(target) = target.filter(|&target| self.inodes.kind(target) == Ok(FileKind::Regular)) {
+        if let Some(target) = target {
             if self.look(&from).await?.kind == FileKind::Directory {
                 return Err(Errno::ENOTDIR.into());
             }
-            let _lock = self.locks.lock(target).await;
             if !self.detach(to_dir, &to_name, target, &to).await? {
                 self.staging.update(target, |state| state.nameless = true);
             }

@@ -36,6 +36,7 @@ const OPS: OpSet = OpSet::of(&[
     OpCode::Flush,
     OpCode::FSync,
     OpCode::FSyncDir,
+    OpCode::SyncFs,
     OpCode::Release,
     OpCode::OpenDir,
     OpCode::ReadDir,
@@ -228,6 +229,10 @@ impl<S: FileServer> Driver for FileTree<S> {
 
     async fn fsyncdir(&self, _: &Cx, _: FSyncDir) -> Result<()> {
         Ok(())
+    }
+
+    async fn syncfs(&self, _: &Cx, _: SyncFs) -> Result<()> {
+        self.run(Inner::upload_all).await
     }
 
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {

@@ -16,6 +16,7 @@ use crate::staging::{Staged, StagedState};
 use outrigger_core::{Errno, FileKind, Node, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::task::JoinSet;
 
 /// What names begin with under which files are uploaded.
 const UPLOAD_PREFIX: &str = ".outrigger-upload-";
@@ -27,6 +28,17 @@ fn temporary_name(path: &[u8], number: u64) -> Result<Vec<u8>> {
 impl<S: FileServer> Inner<S> {
     /// Sends what the server lacks of a file; the caller holds the lock of the node.
     pub(super) async fn upload(&self, node: Node) -> Result<()> {
+        loop {
+            let path = self.inodes.path(node).ok();
+            let outcome = self.upload_once(node).await;
+            // A directory that it is in may have got another name meanwhile.
+            if outcome.is_ok() || self.inodes.path(node).ok() == path {
+                return outcome;
+            }
+        }
+    }
+
+    async fn upload_once(&self, node: Node) -> Result<()> {
         let Some(mut staged) = self.staging.get(node) else { return Ok(()) };
         let state = staged.state();
         if !state.dirty || state.nameless {
@@ -55,6 +67,25 @@ impl<S: FileServer> Inner<S> {
         });
         self.server.readings().take(node);
         Ok(())
+    }
+
+    /// Uploads all that the server lacks, several files at once.
+    pub(super) async fn upload_all(self: Arc<Self>) -> Result<()> {
+        let lacking = self.staging.all().into_iter().filter(|(_, state)| state.dirty && !state.nameless);
+        let mut uploads = JoinSet::new();
+        for (node, _) in lacking {
+            let inner = Arc::clone(&self);
+            uploads.spawn(async move {
+                let _lock = inner.locks.lock(node).await;
+                inner.upload(node).await
+            });
+        }
+        let mut outcome = Ok(());
+        while let Some(uploaded) = uploads.join_next().await {
+            outcome =
+                outcome.and(uploaded.unwrap_or_else(|_| Err(Errno::EIO.because("an upload was given up"))));
+        }
+        outcome
     }
 
     /// Whether the server's file still is the one that was fetched: changes of others are not undone.
@@ -92,7 +123,10 @@ impl<S: FileServer> Inner<S> {
             match self.server.send(path, Put::Append, staged, there).await {
                 Ok(()) => return Ok(None),
                 Err(Fault::Lost(_)) if attempt < REPEATS => {}
-                Err(Fault::Refused(refusal)) if there == state.base && !lacks_room(&refusal) => {
+                // It may have taken a part before.
+                Err(Fault::Refused(refusal))
+                    if !lacks_room(&refusal) && self.look(path).await?.size == Some(state.base) =>
+                {
                     return Ok(Some(refusal));
                 }
                 Err(fault) => return Err(self.why(fault, Attempt::Open { path, writes: true }).await),
@@ -131,9 +165,11 @@ impl<S: FileServer> Inner<S> {
         let mode = Some(state.mode & 0o7777);
         let fault = match self.replace(aside, path, mode).await {
             Ok(version) => return Ok(version),
-            // No other file has this name: where it is gone, it was renamed.
+            // No other file has this name: where it is gone, it was renamed, and what it has replaced is there.
             Err(Fault::Lost(_)) => match self.look(aside).await {
-                Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+                Err(error) if error.errno == Errno::ENOENT => {
+                    return self.version(path, None).await.map(Some);
+                }
                 Err(error) => return Err(error),
                 Ok(_) => match self.replace(aside, path, mode).await {
                     Ok(version) => return Ok(version),

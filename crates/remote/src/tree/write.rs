@@ -7,6 +7,7 @@ use crate::fault::Fault;
 use crate::open_files::Closed;
 use crate::staging::{Staged, StagedState};
 use outrigger_core::attr::without_set_id;
+use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Error, FileKind, Handle, Node, Result, SetAttrs, SetTime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -153,12 +154,14 @@ impl<S: FileServer> Inner<S> {
         Ok(())
     }
 
-    /// Closes a file; what it could not upload then is lost, after close(2) has said so.
+    /// Closes a file; what it could not upload then is lost, after close(2) has said so. What was written by the handle is stored now, since
+    /// the error of one that only reads would go nowhere.
     pub(super) async fn close(&self, node: Node, handle: Handle) -> Result<()> {
         let _lock = self.locks.lock(node).await;
+        let wrote = self.open.flags(handle).is_ok_and(OpenFlags::writes);
         let closed = self.open.close(handle);
         if closed == Closed::InUse {
-            return Ok(());
+            return if wrote && !self.open.is_removed(node) { self.upload(node).await } else { Ok(()) };
         }
         self.server.readings().take(node);
         let outcome = if closed == Closed::LastRemoved {

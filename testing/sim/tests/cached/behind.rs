@@ -13,6 +13,7 @@ use outrigger_core::{
 use outrigger_layer_cache::{Cache, Options};
 use outrigger_sim::{Sim, explore};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const CLOSE: &[(&str, &str)] = &[("write", "close")];
@@ -229,6 +230,33 @@ fn a_file_is_stored_once_when_its_last_descriptor_is_closed() {
     fsync(&client, node, handle).expect("made");
     flush(&client, node, handle).expect("by the program");
     assert_eq!(client.arrived(), [OpCode::Write, OpCode::FSync]);
+}
+
+/// The kernel asks nothing more once a tree is unmounted, not even to close files.
+#[test]
+fn what_programs_have_closed_is_closed_below_when_the_tree_ends() {
+    let sim = Sim::new(10);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let before = client.count(OpCode::Release);
+    let opened = [open(&client, node, OpenFlags::WRITE_ONLY), open(&client, node, OpenFlags::WRITE_ONLY)];
+    for (number, (handle, _)) in opened.into_iter().enumerate() {
+        write(&client, node, handle, 1000 * number as u64, pattern(1000, 1));
+        flush(&client, node, handle).expect("that waits for nothing");
+    }
+    let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+    let release = Release { node, handle: opened[0].0, flags, owner, flock_release: false };
+    let (top, control) = (Arc::clone(&client.top), client.control.clone());
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let closed = Arc::clone(&is_closed);
+    sim.spawn(Box::pin(async move {
+        let released = ask(&*top, &Cx::new(1, Credentials::ROOT, "test"), release).await;
+        closed.store(released.is_ok(), Ordering::Relaxed);
+    }));
+    sim.block_on(async move { control.end().await });
+    assert!(is_closed.load(Ordering::Relaxed), "what is being closed is waited for");
+    let releases = client.count(OpCode::Release) - before;
+    assert_eq!(releases, 2);
+    assert!(truth(&client, node, 2000) == pattern(1000, 1).repeat(2));
 }
 
 #[test]

@@ -4,8 +4,8 @@
 mod server;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};
-use outrigger_core::ops::{FSync, OpenFlags, Write};
-use outrigger_core::{Errno, Handle, HeapKeep, Keep, Name, Result, Runtime, Serve};
+use outrigger_core::ops::{FSync, OpenFlags, RenameFlags, Write};
+use outrigger_core::{Errno, Handle, HeapKeep, Keep, Name, Result, Runtime, Serve, SetAttrs};
 use outrigger_driver_ftp::{Options, connect};
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{Authority, Closed, FileOptions, OpenFiles};
@@ -259,5 +259,95 @@ fn a_change_of_others_in_the_same_minute_is_not_undone_where_listings_tell_minut
         put(&server, "f", b"them", after);
         assert_eq!(file.close().expect_err("changed by others").errno, Errno::ESTALE);
         assert_eq!(fs::read_to_string(server.at("f")).expect("there"), "them");
+    }
+}
+
+#[test]
+fn what_was_written_is_stored_when_its_file_is_closed_though_another_program_reads_it() {
+    let server = Server::start(USUAL, &[]);
+    put(&server, "f", b"old", 0);
+    let far = open(&server);
+    let reader = far.file("/f", OpenFlags::empty());
+    let writer = far.file("/f", OpenFlags::WRITE_ONLY);
+    writer.write_all_at(0, b"new".to_vec().into()).expect("staged");
+    // As when close(2) does not wait.
+    drop(writer);
+    server.until_asked("RNTO");
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    while fs::read(server.at("f")).expect("there") != b"new" {
+        assert!(std::time::Instant::now() < until, "{:?}", fs::read_to_string(server.at("f")));
+        thread::yield_now();
+    }
+    reader.close().expect("nothing is left to do");
+}
+
+#[test]
+fn a_file_gets_another_name_with_what_was_written_to_it() {
+    let server = Server::start(USUAL, &[]);
+    put(&server, "f", b"good", 0);
+    put(&server, "tmp", b"old", 0);
+    let far = open(&server);
+    let file = far.file("/tmp", OpenFlags::WRITE_ONLY);
+    file.write_all_at(0, b"new".to_vec().into()).expect("staged");
+    let root = far.root();
+    root.rename(&name("tmp"), &root, &name("f"), RenameFlags::empty()).expect("renamed");
+    assert_eq!(fs::read(server.at("f")).expect("there"), b"new");
+    file.close().expect("stored");
+}
+
+#[test]
+fn synchronising_the_tree_stores_what_was_written_to_every_file() {
+    let server = Server::start(USUAL, &[]);
+    put(&server, "one", b"1", 0);
+    put(&server, "two", b"2", 0);
+    let far = open(&server);
+    let files = ["/one", "/two"].map(|path| far.file(path, OpenFlags::WRITE_ONLY));
+    for file in &files {
+        file.write_all_at(1, b"more".to_vec().into()).expect("staged");
+    }
+    far.client.sync().expect("stored");
+    assert_eq!(fs::read(server.at("one")).expect("there"), b"1more");
+    assert_eq!(fs::read(server.at("two")).expect("there"), b"2more");
+    server.change(|ways| _ = ways.refuses.insert("STOR", "552 no space left"));
+    files[0].write_all_at(1, b"less".to_vec().into()).expect("staged");
+    assert_eq!(far.client.sync().expect_err("no room").errno, Errno::ENOSPC);
+}
+
+/// As programs replace files: each of these files is closed without a wait, and gets its name at once.
+#[test]
+fn a_file_that_is_renamed_while_it_is_being_stored_has_its_content_under_the_new_name() {
+    let server = Server::start(USUAL, &[("SITE", "200 done")]);
+    let far = open(&server);
+    let root = far.root();
+    for number in 0..40 {
+        put(&server, &format!("f{number}"), b"old", 0);
+        let (mut inode, file) = root.create(&name("tmp"), 0o600, OpenFlags::WRITE_ONLY).expect("made");
+        let attrs = SetAttrs { mode: Some(0o644), ..SetAttrs::default() };
+        inode.set_through(&file, attrs).expect("set");
+        file.write_all_at(0, b"new".to_vec().into()).expect("staged");
+        drop(file);
+        root.rename(&name("tmp"), &root, &name(&format!("f{number}")), RenameFlags::empty())
+            .expect("renamed");
+    }
+    far.client.sync().expect("stored");
+    for number in 0..40 {
+        assert_eq!(fs::read(server.at(&format!("f{number}"))).expect("there"), b"new", "{number}");
+    }
+    assert_eq!(fs::read_dir(server.at("")).expect("a directory").count(), 40, "nothing is left behind");
+}
+
+#[test]
+fn a_file_that_is_removed_while_it_is_being_stored_stays_removed() {
+    let server = Server::start(USUAL, &[]);
+    let far = open(&server);
+    let root = far.root();
+    for _ in 0..40 {
+        put(&server, "f", b"old", 0);
+        let file = far.file("/f", OpenFlags::WRITE_ONLY);
+        file.write_all_at(0, b"new".to_vec().into()).expect("staged");
+        drop(file);
+        root.unlink(&name("f")).expect("removed");
+        far.client.sync().expect("nothing is left to store");
+        assert_eq!(fs::read_dir(server.at("")).expect("a directory").count(), 0, "it is there again");
     }
 }
