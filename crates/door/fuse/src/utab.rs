@@ -6,11 +6,11 @@
 //! and the lock are those of libmount (`libmount/src/tab_update.c`, `lock.c` in util-linux).
 
 use crate::mountinfo::MountEntry;
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Where libmount keeps its table.
@@ -42,16 +42,29 @@ fn mounted() -> Vec<Vec<u8>> {
     entries.iter().map(|entry| escaped(entry.mountpoint.as_os_str().as_bytes())).collect()
 }
 
-/// Replaces the table under its lock, if `edit` makes another one of it.
-fn change(directory: &Path, edit: impl FnOnce(&[u8]) -> Vec<u8>) -> io::Result<()> {
-    let table = directory.join("utab");
-    match fs::create_dir(directory) {
+/// Makes the directory as libmount does. One in which others could plant links is closed to them first.
+fn make(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o755).create(directory) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    let found = fs::symlink_metadata(directory)?;
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(format!("{} is not ours", directory.display())));
+    }
+    match found.mode() & 0o022 {
+        0 => Ok(()),
+        _ => fs::set_permissions(directory, fs::Permissions::from_mode(0o755)),
+    }
+}
+
+/// Replaces the table under its lock, if `edit` makes another one of it.
+fn change(directory: &Path, edit: impl FnOnce(&[u8]) -> Vec<u8>) -> io::Result<()> {
+    let table = directory.join("utab");
+    make(directory)?;
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o644);
-    let lock = options.open(directory.join("utab.lock"))?;
+    options.read(true).write(true).mode(0o644).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    let lock = options.clone().create(true).truncate(false).open(directory.join("utab.lock"))?;
     flock(&lock, FlockOperation::LockExclusive)?;
     let before = match fs::read(&table) {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -62,8 +75,11 @@ fn change(directory: &Path, edit: impl FnOnce(&[u8]) -> Vec<u8>) -> io::Result<(
         return Ok(());
     }
     let new = directory.join(format!("utab.outrigger-{}", std::process::id()));
-    fs::write(&new, after)?;
-    File::open(&new)?.set_permissions(fs::Permissions::from_mode(0o644))?;
+    // A process that had this number may have left one.
+    let _ = fs::remove_file(&new);
+    let mut file = options.create_new(true).open(&new)?;
+    file.write_all(&after)?;
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
     fs::rename(&new, &table).inspect_err(|_| _ = fs::remove_file(&new))
 }
 
@@ -116,6 +132,7 @@ fn escaped(value: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
 
     fn entry(source: &str, mountpoint: &str) -> MountEntry {
         MountEntry {
@@ -153,5 +170,22 @@ mod tests {
         assert_eq!(fs::read(directory.join("utab")).unwrap(), b"new\nmore\n");
         let names = fs::read_dir(&directory).unwrap().count();
         assert_eq!(names, 2, "the table and its lock");
+    }
+
+    #[test]
+    fn links_in_the_directory_are_not_followed_and_others_cannot_make_any() {
+        let temp = tempfile::tempdir().unwrap();
+        let (directory, victim) = (temp.path().join("mount"), temp.path().join("victim"));
+        fs::create_dir(&directory).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(&victim, "dear").unwrap();
+        symlink(&victim, directory.join(format!("utab.outrigger-{}", std::process::id()))).unwrap();
+        change(&directory, |_| b"new\n".to_vec()).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "dear");
+        assert_eq!(fs::symlink_metadata(&directory).unwrap().mode() & 0o7777, 0o755);
+        fs::remove_file(directory.join("utab.lock")).unwrap();
+        symlink(temp.path().join("none"), directory.join("utab.lock")).unwrap();
+        change(&directory, |_| b"newer\n".to_vec()).unwrap_err();
+        assert!(!temp.path().join("none").exists());
     }
 }

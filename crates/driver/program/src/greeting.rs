@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the two sides tell each other before the first request.
 
+use crate::in_one_line;
 use bytes::{Buf, Bytes};
 use outrigger_core::wire::{Body, Frame, MAGIC};
 use outrigger_core::{Errno, Error, OpCode, OpSet, Result, Wire};
@@ -90,7 +91,7 @@ where
     let ended = || Errno::EPROTO.because("it ended without an answer to the offer");
     let answer = framed.receive().await?.ok_or_else(ended)?;
     match decoded(answer)? {
-        Answer { refusal: Some(refusal), .. } => Err(refusal),
+        Answer { refusal: Some(refusal), .. } => Err(in_one_line(&refusal)),
         answer => Ok((framed, answer)),
     }
 }

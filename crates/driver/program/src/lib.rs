@@ -162,7 +162,7 @@ fn has_needed(spoken: OpSet, answer: &Answer) -> Result<()> {
 const REASON: usize = 1000;
 
 /// The reason of a program as one line: a line break in it would look like another message.
-fn in_one_line(error: &Error) -> Error {
+pub(crate) fn in_one_line(error: &Error) -> Error {
     let shown = |letter: char| match letter.is_control() {
         true => letter.escape_default().to_string(),
         false => letter.to_string(),

@@ -164,6 +164,10 @@ impl<S: FileServer> Inner<S> {
         }
         let mode = Some(state.mode & 0o7777);
         let fault = match self.replace(aside, path, mode).await {
+            Ok(Some(Version { size: Some(size), .. })) if size != state.size => {
+                let why = format!("the server has {size} bytes of it, {} were sent", state.size);
+                return Err(Errno::EIO.because(why));
+            }
             Ok(version) => return Ok(version),
             // No other file has this name: where it is gone, it was renamed, and what it has replaced is there.
             Err(Fault::Lost(_)) => match self.look(aside).await {

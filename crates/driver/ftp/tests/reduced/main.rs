@@ -351,3 +351,15 @@ fn a_file_that_is_removed_while_it_is_being_stored_stays_removed() {
         assert_eq!(fs::read_dir(server.at("")).expect("a directory").count(), 0, "it is there again");
     }
 }
+
+#[test]
+fn an_upload_that_is_confirmed_and_not_there_is_an_error() {
+    let server = Server::start(USUAL, &[("RNFR", "350 yes"), ("RNTO", "250 renamed")]);
+    put(&server, "f", b"old", 0);
+    let far = open(&server);
+    let file = far.file("/f", OpenFlags::WRITE_ONLY);
+    file.write_all_at(0, b"something new".to_vec().into()).expect("staged");
+    let error = file.sync(false).expect_err("the old one is there");
+    assert_eq!(error.errno, Errno::EIO);
+    assert!(error.reason.is_some_and(|why| why.contains("3 bytes of it, 13 were sent")));
+}
