@@ -451,7 +451,13 @@ impl Mounted {
     /// Writes out what programs have written, before the process ends.
     fn write_out(&self) {
         for cache in &self.tree.caches {
-            self.runtime.handle().block_on(cache.end());
+            self.runtime.handle().block_on(async {
+                // Another process may go on with files that are open.
+                match self.session.is_connected() {
+                    true => cache.written().await,
+                    false => cache.end().await,
+                }
+            });
             self.runtime.handle().block_on(cache.kept_within(KEEP_DEADLINE));
         }
         if let Err(what) = control::what_was_lost(&self.lost()) {

@@ -164,9 +164,14 @@ impl Inner {
         BeingClosed(Arc::clone(self), (node, handle))
     }
 
-    /// Waits until no file is being closed that was open for writing.
+    /// Waits for the files that were open for writing and are being closed now.
     pub(crate) async fn closed(&self) {
-        self.closing.gate.wait(|| lock(&self.closing.files).is_empty().then_some(())).await;
+        let now: Vec<_> = lock(&self.closing.files).keys().copied().collect();
+        let are_closed = || {
+            let files = lock(&self.closing.files);
+            now.iter().all(|file| !files.contains_key(file)).then_some(())
+        };
+        self.closing.gate.wait(are_closed).await;
     }
 
     /// Closes the files that are open for writing, for a tree that is asked no more, and waits for those that are being closed.
