@@ -135,10 +135,10 @@ fn what_is_written_after_fcntl_has_cleared_o_append_goes_to_its_place() {
     if !can_mount() {
         return;
     }
-    for (source, option) in [("src", "guard=auto"), ("src", "no_passthrough"), ("mem:", "guard=auto")] {
+    for source in ["src", "mem:"] {
         let place = Place::new();
         fs::create_dir(place.at("src")).unwrap();
-        place.run(&["mount", "-o", option, source, "m"]).ok();
+        place.run(&["mount", "-o", "no_passthrough", source, "m"]).ok();
         let log = OpenOptions::new().append(true).create_new(true).open(place.at("m/log")).unwrap();
         (&log).write_all(b"a line that was appended").unwrap();
         rustix::fs::fcntl_setfl(&log, OFlags::empty()).unwrap();
@@ -156,7 +156,7 @@ fn what_is_written_after_fcntl_has_cleared_o_append_goes_to_its_place() {
         rustix::fs::fcntl_setfl(&log, OFlags::APPEND).unwrap();
         (&log).write_all(b" twice").unwrap();
         let text = fs::read_to_string(place.at("m/log")).unwrap();
-        assert_eq!(text, "A LINE that was appended twice", "{source} {option}");
+        assert_eq!(text, "A LINE that was appended twice", "{source}");
         drop(log);
         place.run(&["umount", "m"]).ok();
     }

@@ -60,9 +60,7 @@ impl Local {
     /// Gives a descriptor of a regular file a handle.
     fn opened(&self, fd: OwnedFd, flags: OpenFlags) -> Result<Opened> {
         let file = Arc::new(OpenFile::new(fd, flags));
-        // The kernel would go on appending after fcntl(2) has cleared O_APPEND.
-        let appends = flags.contains(OpenFlags::APPEND);
-        let offered = self.options.passthrough && !appends && !may_lose_setid(&file.fd);
+        let offered = self.options.passthrough && !may_lose_setid(&file.fd);
         let backing = if offered { Backing::new(Arc::clone(&file.fd)) } else { Backing::NONE };
         let handle = self.open.insert(Open::File(file))?;
         Ok(Opened { handle, how: OpenHow::NO_FLUSH, backing })
