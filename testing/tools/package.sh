@@ -28,7 +28,8 @@ cp -r testing/outside "$outside"
 cp Cargo.lock "$outside/Cargo.lock"
 printf '\n[patch.crates-io]\n' >>"$outside/Cargo.toml"
 for name in "${published[@]}"; do
-    tar -xzf "$packed/outrigger-$name-$version.crate" -C "$outside"
+    # cargo(1) packs all files with one time: without their own the build would take an older packing for this one.
+    tar -xzmf "$packed/outrigger-$name-$version.crate" -C "$outside"
     printf 'outrigger-%s = { path = "outrigger-%s-%s" }\n' "$name" "$name" "$version" >>"$outside/Cargo.toml"
 done
 cargo test --manifest-path "$outside/Cargo.toml" --target-dir "$target/outside-build"
