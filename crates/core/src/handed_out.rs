@@ -46,7 +46,7 @@ impl Asked {
         }
     }
 
-    /// Gives back what `reply`, which nobody takes, hands out; `cx` is that of the request.
+    /// Gives back what `reply`, which is not delivered, hands out; `cx` is that of the request.
     pub async fn give_back(&self, service: &dyn Service, cx: &Cx, reply: &Reply) {
         let cx = cx.aside();
         for request in self.returns(reply) {

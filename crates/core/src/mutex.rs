@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mutexes whose content makes sense whenever nobody holds them.
+//! Mutexes whose content makes sense whenever they are not held.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -273,7 +273,7 @@ impl Request {
         })
     }
 
-    /// The references that it returns: the node, and how many. Its reply says nothing, and nobody waits for it.
+    /// The references that it returns: the node, and how many. Its reply says nothing, and no caller waits for it.
     pub fn returns(&self) -> Option<(Node, u64)> {
         self.effects().into_iter().find_map(|effect| match effect {
             Effect::Returns { node, count } => Some((node, count)),
@@ -289,7 +289,7 @@ impl Request {
         })
     }
 
-    /// Whether it must end once it has begun, though nobody waits for its reply any more: it changes something, or what it hands out
+    /// Whether it must end once it has begun, though no caller waits for its reply any more: it changes something, or what it hands out
     /// or gives back would be lost.
     pub fn must_end(&self) -> bool {
         self.class() == Class::Change || self.hands_out() || self.gives_back()

@@ -445,7 +445,7 @@ impl Drop for Running {
 }
 
 impl Shared {
-    /// Gives back what a reply hands out that nobody takes.
+    /// Gives back what a reply hands out that is not delivered.
     async fn give_back(self: Arc<Self>, asked: Asked, reply: &Reply) {
         for request in asked.returns(reply) {
             match request.returns() {
