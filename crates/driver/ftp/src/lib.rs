@@ -19,7 +19,7 @@
 //! | lookup, getattr | MLST, or a listing of the directory above |
 //! | reading | one RETR for a file that is read from the front to the back; REST to begin elsewhere. Without REST the file comes from its front, and all of it is staged when a read goes back |
 //! | writing | nothing; content is staged on this machine in a spool file |
-//! | close, fsync | STOR under a temporary name, SITE CHMOD, RNFR and RNTO; APPE where content was only appended, and where that is refused the whole file as well |
+//! | close, fsync, syncfs | STOR under a temporary name, SITE CHMOD, RNFR and RNTO; APPE where content was only appended, and where that is refused the whole file as well |
 //! | rename, mkdir, rmdir, unlink | RNFR and RNTO at once, MKD, RMD, DELE |
 //! | chmod | SITE CHMOD |
 //! | times of change | MFMT, MDTM with a time (vsftpd), or SITE UTIME in either form |

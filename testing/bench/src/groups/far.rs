@@ -147,3 +147,14 @@ pub fn mounted(bench: &Bench, far: &dyn Far, subject: &'static str) -> Result<Mo
 pub fn peer(path: &Option<PathBuf>) -> Result<Command> {
     path.clone().context("the peer is missing").map(Command::new)
 }
+
+/// The command with which rclone(1) mounts `remote`, and stores files as soon as they are closed.
+///
+/// # Errors
+/// When rclone is missing.
+pub fn rclone(bench: &Bench, remote: &str, dir: &Path) -> Result<Command> {
+    let mut command = peer(&bench.peers.rclone)?;
+    command.args(["mount", "--config", "/dev/null", "--vfs-cache-mode", "writes", "--vfs-write-back", "0s"]);
+    command.arg(remote).arg(dir);
+    Ok(command)
+}

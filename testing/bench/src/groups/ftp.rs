@@ -103,21 +103,8 @@ impl Far for Ftp {
             command.args(["-f", &format!("ftp://{place}/")]).arg(dir);
             return Ok(command);
         }
-        let mut command = far::peer(&bench.peers.rclone)?;
         let (port, obscured) = (self.line.port(), &self.obscured);
         let remote = format!(":ftp,host=localhost,port={port},user=alice,pass={obscured}:/");
-        command
-            .args([
-                "mount",
-                "--config",
-                "/dev/null",
-                "--vfs-cache-mode",
-                "writes",
-                "--vfs-write-back",
-                "0s",
-                &remote,
-            ])
-            .arg(dir);
-        Ok(command)
+        far::rclone(bench, &remote, dir)
     }
 }

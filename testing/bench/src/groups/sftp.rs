@@ -92,33 +92,18 @@ impl Far for Ssh {
     fn command(&self, bench: &Bench, subject: &str, dir: &Path) -> Result<Command> {
         let (store, configuration) = (self.store.display(), self.configuration.display());
         let (source, option) = (format!("{HOST}:{store}"), format!("F={configuration}"));
-        let mut command = match subject {
-            SSHFS => far::peer(&bench.peers.sshfs)?,
-            RCLONE => far::peer(&bench.peers.rclone)?,
-            _ => {
-                let mut command = mounts::outrigger(&bench.outrigger, &source, dir, &option);
-                command.args((subject == UNGUARDED).then_some("--no-guard"));
-                return Ok(command);
-            }
-        };
         if subject == SSHFS {
+            let mut command = far::peer(&bench.peers.sshfs)?;
             command.arg("-f").args(["-F", &configuration.to_string(), &source]).arg(dir);
+            return Ok(command);
+        }
+        if subject != RCLONE {
+            let mut command = mounts::outrigger(&bench.outrigger, &source, dir, &option);
+            command.args((subject == UNGUARDED).then_some("--no-guard"));
             return Ok(command);
         }
         let (port, key) = (self.line.port(), self.sshd.key());
         let remote = format!(":sftp,host=127.0.0.1,port={port},user=root,key_file={}:{store}", key.display());
-        command
-            .args([
-                "mount",
-                "--config",
-                "/dev/null",
-                "--vfs-cache-mode",
-                "writes",
-                "--vfs-write-back",
-                "0s",
-                &remote,
-            ])
-            .arg(dir);
-        Ok(command)
+        far::rclone(bench, &remote, dir)
     }
 }
