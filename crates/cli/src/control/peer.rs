@@ -245,14 +245,17 @@ pub fn peers() -> io::Result<Vec<Peer>> {
 /// A mount and what became of asking it.
 type Asked = (Peer, Result<MountStatus, Trouble>);
 
-/// Asks all `peers` at once, and gives the answers in their order. Once one answers that `is_enough`, the others are waited for
-/// [`GRACE`] only.
-fn asked(peers: Vec<Peer>, is_enough: impl Fn(&Asked) -> bool) -> Vec<Asked> {
+/// Asks all `peers` at once with `ask`, and gives the answers in their order. Once one answers that `is_enough`, the others are
+/// waited for [`GRACE`] only.
+fn asked<Ask>(peers: Vec<Peer>, ask: Ask, is_enough: impl Fn(&Asked) -> bool) -> Vec<Asked>
+where
+    Ask: Fn(&Peer) -> io::Result<MountStatus> + Clone + Send + 'static,
+{
     let (sender, receiver) = mpsc::channel();
     for (place, peer) in peers.iter().cloned().enumerate() {
-        let sender = sender.clone();
+        let (sender, ask) = (sender.clone(), ask.clone());
         thread::spawn(move || {
-            let status = peer.status().map_err(|error| peer.trouble(error));
+            let status = ask(&peer).map_err(|error| peer.trouble(error));
             // Fails when it is not waited for any more.
             let _ = sender.send((place, status));
         });
@@ -277,7 +280,7 @@ fn asked(peers: Vec<Peer>, is_enough: impl Fn(&Asked) -> bool) -> Vec<Asked> {
 /// The status of all `peers`, asked in parallel: one that hangs must not hold up the others. Sockets without a
 /// server and without a mount are removed and left out.
 pub fn statuses(peers: Vec<Peer>) -> Vec<Asked> {
-    sorted_out(asked(peers, |_| false))
+    sorted_out(asked(peers, Peer::status, |_| false))
 }
 
 /// The answers without those of sockets that have neither a server nor a mount, which are removed.
@@ -338,7 +341,7 @@ pub fn locate(mountpoint: &Path) -> Result<Asked, Failure> {
         None => peer.mountpoint.is_none() && peer.hash == hash(&wanted),
     });
     // Another process with this number of connection, as in another namespace, may hang.
-    let mut found = sorted_out(asked(peers, |(peer, status)| {
+    let mut found = sorted_out(asked(peers, Peer::status, |(peer, status)| {
         !peer.moved && status.as_ref().is_ok_and(|status| !status.detached)
     }));
     found.retain(|(_, status)| !status.as_ref().is_ok_and(|status| status.detached));
@@ -362,29 +365,25 @@ pub fn locate(mountpoint: &Path) -> Result<Asked, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixListener;
+    use std::sync::{Arc, Mutex};
 
     #[test]
     fn a_mount_that_hangs_does_not_hold_up_the_one_that_is_looked_for() {
-        let dir = tempfile::tempdir().unwrap();
-        let peer = |name: &str| {
-            let socket = dir.path().join(name);
-            let listener = UnixListener::bind(&socket).unwrap();
-            let (hash, owner) = (name.to_owned(), std::process::id());
-            let peer =
-                Peer { socket, hash, connection: 1, owner, pid: owner, mountpoint: None, moved: false };
-            (listener, peer)
+        let peer = |pid: u32| {
+            let (socket, hash) = (PathBuf::from("socket"), pid.to_string());
+            Peer { socket, hash, connection: 1, owner: pid, pid, mountpoint: None, moved: false }
         };
-        let ((_silent, hanging), (answering, wanted)) = (peer("hanging"), peer("wanted"));
-        let answers = thread::spawn(move || {
-            let (mut stream, _) = answering.accept().unwrap();
-            let answer = Answer::Status(Box::new(MountStatus { pid: 7, ..MountStatus::default() }));
-            stream.write_all(&[&serde_json::to_vec(&answer).unwrap()[..], b"\n"].concat()).unwrap();
-        });
-        let begun = Instant::now();
-        let found = asked(vec![hanging, wanted], |(_, status)| status.is_ok());
-        assert!(begun.elapsed() < PATIENCE, "the other one is waited for to the end");
-        answers.join().unwrap();
+        let (hang_on, hangs) = mpsc::channel::<()>();
+        let hangs = Arc::new(Mutex::new(hangs));
+        let ask = move |peer: &Peer| {
+            if peer.pid == 1 {
+                let _ = hangs.lock().unwrap().recv();
+            }
+            Ok(MountStatus { pid: peer.pid, ..MountStatus::default() })
+        };
+        // Comes back although the first one does not answer before `hang_on` is dropped.
+        let found = asked(vec![peer(1), peer(7)], ask, |(_, status)| status.is_ok());
+        drop(hang_on);
         assert!(matches!(&found[0].1, Err(Trouble::Silent(_))));
         assert!(found[1].1.as_ref().is_ok_and(|status| status.pid == 7));
     }
