@@ -135,11 +135,14 @@ fn what_is_written_after_fcntl_has_cleared_o_append_goes_to_its_place() {
     if !can_mount() {
         return;
     }
-    for source in ["src", "mem:"] {
+    for (source, option) in [("src", "rw"), ("src", "no_passthrough"), ("mem:", "rw")] {
         let place = Place::new();
         fs::create_dir(place.at("src")).unwrap();
-        place.run(&["mount", "-o", "no_passthrough", source, "m"]).ok();
-        let log = OpenOptions::new().append(true).create_new(true).open(place.at("m/log")).unwrap();
+        place.run(&["mount", "-o", option, source, "m"]).ok();
+        // The one that is opened first decides for both whether there is passthrough.
+        place.file("src/log", "");
+        let beside = File::open(place.at("m/log"));
+        let log = OpenOptions::new().append(true).create(true).open(place.at("m/log")).unwrap();
         (&log).write_all(b"a line that was appended").unwrap();
         rustix::fs::fcntl_setfl(&log, OFlags::empty()).unwrap();
         let over = &AtomicBool::new(false);
@@ -156,8 +159,8 @@ fn what_is_written_after_fcntl_has_cleared_o_append_goes_to_its_place() {
         rustix::fs::fcntl_setfl(&log, OFlags::APPEND).unwrap();
         (&log).write_all(b" twice").unwrap();
         let text = fs::read_to_string(place.at("m/log")).unwrap();
-        assert_eq!(text, "A LINE that was appended twice", "{source}");
-        drop(log);
+        assert_eq!(text, "A LINE that was appended twice", "{source} {option}");
+        drop((log, beside));
         place.run(&["umount", "m"]).ok();
     }
 }

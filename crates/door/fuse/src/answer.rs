@@ -4,7 +4,7 @@ use crate::backing::Backings;
 use crate::options::Options;
 use crate::shape::{Body, Shape, Tail};
 use crate::translate::{DOT, DOT_DOT, Listing, OFFSET_MAX};
-use outrigger_core::ops::{Lock, LockKind};
+use outrigger_core::ops::{self, Lock, LockKind};
 use outrigger_core::reply::{COOKIE_MAX, DirentPlus, Entry, FsStat, Opened, Ttl};
 use outrigger_core::{Abilities, Attr, Errno, Error, FileKind, Node, Payload, Reply, Time};
 use outrigger_proto_fuse as fuse;
@@ -154,12 +154,12 @@ impl View {
         }
     }
 
-    /// An open file, served by the kernel itself when the driver has a host file for it.
+    /// A file that was opened with `how`, served by the kernel itself when the driver has a host file for it.
     pub(crate) fn opened_file(
         &self,
         node: Node,
         opened: &Opened,
-        writable: bool,
+        how: ops::OpenFlags,
         backings: &Backings,
     ) -> fuse::OpenOut {
         let mut flags = OpenFlags::from_bits_retain(opened.how.bits()) | self.open;
@@ -167,7 +167,7 @@ impl View {
             backings.open_direct(node);
             0
         } else {
-            match backings.open(node, opened.backing.fd(), writable) {
+            match backings.open(node, opened.backing.fd(), how.writes()) {
                 crate::backing::Mode::Cached => 0,
                 crate::backing::Mode::Direct => {
                     flags |= OpenFlags::DIRECT_IO;
@@ -176,6 +176,9 @@ impl View {
                 crate::backing::Mode::Passthrough(id) => {
                     flags -= OpenFlags::DIRECT_IO | OpenFlags::KEEP_CACHE;
                     flags |= OpenFlags::PASSTHROUGH;
+                    // The kernel would append by the backing file even after fcntl(2) has cleared `O_APPEND` of this one. With
+                    // both flags it maps the backing file, and asks for each read and write.
+                    flags.set(OpenFlags::DIRECT_IO, how.contains(ops::OpenFlags::APPEND));
                     id
                 }
             }

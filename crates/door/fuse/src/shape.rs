@@ -4,7 +4,7 @@
 use crate::answer::{View, checked, lock_out, sized, statfs};
 use crate::backing::Backings;
 use crate::translate::Listing;
-use outrigger_core::ops::{self, Op};
+use outrigger_core::ops::{self, Op, OpenFlags};
 use outrigger_core::reply::{Attrs, Created};
 use outrigger_core::{Errno, Error, Node, Payload, Reply, Result};
 use outrigger_proto_fuse as fuse;
@@ -102,16 +102,15 @@ shapes! {
     Unlink RmDir Rename
     Flush FSync FSyncDir SyncFs Release ReleaseDir Fallocate SetLock SetXattr RemoveXattr: |() in (), done, _body| done;
     ReadLink: |() in (), target, body| body.put(target?.as_bytes());
-    // Whether the file is opened for writing.
-    Open: |(node, writable) in (Node, bool), opened, body| {
-        body.put(&body.view.opened_file(node, &opened?, writable, body.backings).encode())
+    Open: |(node, flags) in (Node, OpenFlags), opened, body| {
+        body.put(&body.view.opened_file(node, &opened?, flags, body.backings).encode())
     };
     OpenDir: |() in (), opened, body| {
         let opened = opened?;
         let (fh, open_flags) = (opened.handle.0, opened.how.bits());
         body.put(&fuse::OpenOut { fh, open_flags, backing_id: 0 }.encode())
     };
-    Create TmpFile: |writable in bool, created, body| body.created(&created?, writable);
+    Create TmpFile: |flags in OpenFlags, created, body| body.created(&created?, flags);
     // At most so many bytes of content.
     Read: |room in u32, data, body| body.data(data?, room);
     // Whether it goes to the end of the file.
@@ -181,8 +180,8 @@ impl Body<'_> {
         }
     }
 
-    fn created(&mut self, Created { entry, opened }: &Created, writable: bool) -> Result<()> {
-        let opened = self.view.opened_file(entry.node, opened, writable, self.backings);
+    fn created(&mut self, Created { entry, opened }: &Created, flags: OpenFlags) -> Result<()> {
+        let opened = self.view.opened_file(entry.node, opened, flags, self.backings);
         self.put(&self.view.entry(entry, self.backings).encode())?;
         self.put(&opened.encode())
     }

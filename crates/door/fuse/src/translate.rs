@@ -119,7 +119,7 @@ impl Rules {
             Operation::Lseek(_) if self.writeback => Step::Fail(Errno::ENOSYS),
             Operation::Open(args) => {
                 let flags = self.open_flags(args.flags);
-                ask(ops::Open { node, flags }, (node, flags.writes()))
+                ask(ops::Open { node, flags }, (node, flags))
             }
             Operation::Opendir(_) => ask(ops::OpenDir { node }, ()),
             Operation::Read(args) => ask(
@@ -207,12 +207,12 @@ impl Rules {
                         flags,
                         initial: None,
                     },
-                    flags.writes(),
+                    flags,
                 )
             }
             Operation::Tmpfile { args, .. } => {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
-                ask(ops::TmpFile { dir, mode, umask: self.umask(args.umask), flags }, flags.writes())
+                ask(ops::TmpFile { dir, mode, umask: self.umask(args.umask), flags }, flags)
             }
             _ => return Ok(None),
         }))
