@@ -2,6 +2,7 @@
 //! Tests of the codec: messages written by hand, messages of any kind, and messages of another implementation.
 
 mod oracle;
+mod recorded;
 mod round_trip;
 mod same_values;
 mod support;
