@@ -15,7 +15,8 @@
 //! have put into names is escaped.
 //!
 //! What is refused and what is accepted is stated in [`xdr`]. Names are bytes here, as long as the limits in [`types`] say, and may be
-//! empty, `..` or have a slash in them: to judge that is for those who use them. Content of files is not copied.
+//! empty, `..` or have a slash in them: to judge that is for those who use them. Content of files is not copied. A decoded message
+//! takes at most 16 times the memory of its bytes, which a listing of the shortest names comes close to.
 #![forbid(unsafe_code)]
 
 pub mod mount;

@@ -2,6 +2,9 @@
 //! Results of the NFS program, version 3 (RFC 1813, 3.3).
 //!
 //! Each procedure but NULL answers `Ok` or a failure, which begins with its [`Status`]. Failures of the same form share a type.
+//!
+//! A server that fills a listing adds up [`encoded_len`](crate::xdr::Xdr::encoded_len): an entry takes four bytes more than its own, and
+//! the result without entries is there from the beginning.
 
 use crate::types::{
     Access, Attrs, Content, FileHandle, Name, Path, Properties, Stable, Status, Time, Verifier, Wcc,

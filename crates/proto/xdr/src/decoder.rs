@@ -3,6 +3,7 @@
 
 use crate::value::Xdr;
 use bytes::Bytes;
+use std::ops::Range;
 
 /// Why bytes are not a message. `at` counts bytes from the beginning of the message to the end of what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -92,21 +93,35 @@ impl Decoder {
         }
     }
 
-    /// `len` bytes without a copy, and the padding after them, whatever it is.
-    pub(crate) fn fixed(&mut self, len: usize) -> Result<Bytes, DecodeError> {
+    /// Where the next `len` bytes are; passes them and the padding after them, whatever it is.
+    fn pass(&mut self, len: usize) -> Result<Range<usize>, DecodeError> {
         let padded = len.next_multiple_of(4);
         if padded > self.remaining() {
             return Err(DecodeError::Short { at: self.at });
         }
-        let bytes = self.message.slice(self.at..self.at + len);
+        let start = self.at;
         self.at += padded;
-        Ok(bytes)
+        Ok(start..start + len)
+    }
+
+    /// The next `N` bytes, after which there is padding.
+    pub(crate) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let place = self.pass(N)?;
+        Ok(*self.message[place].first_chunk().expect("a range of this length"))
     }
 
     /// A length and that many bytes, at most `max`.
-    pub(crate) fn opaque(&mut self, max: usize) -> Result<Bytes, DecodeError> {
+    pub(crate) fn opaque(&mut self, max: usize) -> Result<&[u8], DecodeError> {
         let len = self.length(1, max)?;
-        self.fixed(len)
+        let place = self.pass(len)?;
+        Ok(&self.message[place])
+    }
+
+    /// The same as a part of the message's buffer.
+    pub(crate) fn shared_opaque(&mut self, max: usize) -> Result<Bytes, DecodeError> {
+        let len = self.length(1, max)?;
+        let place = self.pass(len)?;
+        Ok(self.message.slice(place))
     }
 
     /// The error for the integer just read.

@@ -69,7 +69,7 @@ macro_rules! shared_bytes {
             }
 
             fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-                input.opaque(MAX).map($name)
+                input.shared_opaque(MAX).map($name)
             }
 
             fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,7 +150,7 @@ impl<const MAX: usize> Xdr for Inline<MAX> {
 
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
         let bytes = input.opaque(MAX)?;
-        Ok(Inline::new(&bytes).expect("the length was compared with the maximum"))
+        Ok(Inline::new(bytes).expect("the length was compared with the maximum"))
     }
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,8 +171,7 @@ impl<const N: usize> Xdr for [u8; N] {
     }
 
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
-        let bytes = input.fixed(N)?;
-        Ok(*bytes.first_chunk().expect("as many bytes as were asked for"))
+        input.fixed()
     }
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use outrigger_proto_nfs3::nfs::*;
 use outrigger_proto_nfs3::results::*;
 use outrigger_proto_nfs3::types::*;
-use outrigger_proto_nfs3::xdr::{Array, Decoder, List, Messages, Text};
+use outrigger_proto_nfs3::xdr::{Array, Decoder, List, Messages, Text, Xdr};
 use outrigger_proto_nfs3::{mount, nlm, portmap, rpcbind};
 use std::net::SocketAddr;
 
@@ -526,4 +526,30 @@ fn lengths_have_limits() {
     assert!(handle(65).is_err());
     let promised = [wire("1 d1000000 0 0 5 0"), u32::MAX.to_be_bytes().to_vec()].concat();
     assert!(Call::decode(7, &mut Decoder::new(promised.into())).is_err());
+}
+
+/// Elements of lists take little more memory than room on the wire; a vector that grows has up to twice of it.
+#[test]
+fn lists_take_memory_in_proportion_to_their_bytes() {
+    fn check<T: Xdr>() {
+        let (memory, wire) = (size_of::<T>(), 4 + T::MIN_LEN);
+        assert!(2 * memory <= 16 * wire, "{}: {memory} bytes for {wire}", std::any::type_name::<T>());
+    }
+    check::<Entry>();
+    check::<EntryPlus>();
+    check::<mount::MountEntry>();
+    check::<mount::ExportEntry>();
+    check::<mount::HostName>();
+    check::<portmap::Mapping>();
+    check::<rpcbind::Binding>();
+}
+
+#[test]
+fn the_length_of_a_listing_is_known_beforehand() {
+    let entry = |name| EntryPlus { fileid: 7, name: text(name), cookie: 1, attrs: Some(ATTRS), object: None };
+    let list =
+        |entries| EntriesPlus { dir_attrs: None, verifier: [0; 8], entries: List(entries), eof: false };
+    let (one, other) = (entry(b"a"), entry(b"bcdef"));
+    let expected = list(vec![]).encoded_len() + 4 + one.encoded_len() + 4 + other.encoded_len();
+    assert_eq!(support::bytes(|out| list(vec![one, other]).encode(out)).len(), expected);
 }
