@@ -43,10 +43,6 @@ pub struct Mode(pub u32);
 impl Xdr for Mode {
     const MIN_LEN: usize = 4;
 
-    fn encoded_len(&self) -> usize {
-        4
-    }
-
     fn encode(&self, out: &mut Encoder) {
         self.0.encode(out);
     }
@@ -102,10 +98,6 @@ macro_rules! flags {
     ($($name:ident)*) => {$(
         impl Xdr for $name {
             const MIN_LEN: usize = 4;
-
-            fn encoded_len(&self) -> usize {
-                4
-            }
 
             fn encode(&self, out: &mut Encoder) {
                 self.bits().encode(out);

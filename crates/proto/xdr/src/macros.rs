@@ -178,10 +178,6 @@ macro_rules! xdr_status {
         impl $crate::Xdr for $name {
             const MIN_LEN: usize = 4;
 
-            fn encoded_len(&self) -> usize {
-                4
-            }
-
             fn encode(&self, out: &mut $crate::Encoder) {
                 $crate::Xdr::encode(&self.0, out);
             }

@@ -162,10 +162,6 @@ impl<const MAX: usize> Xdr for Inline<MAX> {
 impl<const N: usize> Xdr for [u8; N] {
     const MIN_LEN: usize = N.next_multiple_of(4);
 
-    fn encoded_len(&self) -> usize {
-        Self::MIN_LEN
-    }
-
     fn encode(&self, out: &mut Encoder) {
         out.fixed(self);
     }

@@ -11,8 +11,10 @@ pub trait Xdr: Sized {
     /// The least number of bytes that a value takes.
     const MIN_LEN: usize;
 
-    /// The number of bytes that this value takes.
-    fn encoded_len(&self) -> usize;
+    /// The number of bytes that this value takes: [`Xdr::MIN_LEN`] where all take the same.
+    fn encoded_len(&self) -> usize {
+        Self::MIN_LEN
+    }
 
     /// Appends the value to a message.
     fn encode(&self, out: &mut Encoder);
@@ -34,10 +36,6 @@ pub trait Xdr: Sized {
 impl Xdr for () {
     const MIN_LEN: usize = 0;
 
-    fn encoded_len(&self) -> usize {
-        0
-    }
-
     fn encode(&self, _out: &mut Encoder) {}
 
     fn decode(_input: &mut Decoder) -> Result<Self, DecodeError> {
@@ -54,10 +52,6 @@ macro_rules! integers {
         $(#[$meta])*
         impl Xdr for $ty {
             const MIN_LEN: usize = size_of::<$ty>();
-
-            fn encoded_len(&self) -> usize {
-                Self::MIN_LEN
-            }
 
             fn encode(&self, out: &mut Encoder) {
                 out.put(&self.to_be_bytes());
@@ -86,10 +80,6 @@ integers! {
 impl Xdr for NonZeroU32 {
     const MIN_LEN: usize = 4;
 
-    fn encoded_len(&self) -> usize {
-        4
-    }
-
     fn encode(&self, out: &mut Encoder) {
         self.get().encode(out);
     }
@@ -107,10 +97,6 @@ impl Xdr for NonZeroU32 {
 /// A boolean (RFC 4506, 4.4).
 impl Xdr for bool {
     const MIN_LEN: usize = 4;
-
-    fn encoded_len(&self) -> usize {
-        4
-    }
 
     fn encode(&self, out: &mut Encoder) {
         u32::from(*self).encode(out);
