@@ -6,7 +6,7 @@
 //! every pause, and kept while the file is known, also when it is renamed. The number is the table's key of the node, and
 //! holds the kind of the file in its last three bits, for a name that leads to another kind leads to another file.
 
-use crate::slots::Slots;
+use crate::notes::Notes;
 use bytes::Bytes;
 use outrigger_core::hash::siphash13;
 use outrigger_core::node_table::FileKey;
@@ -28,6 +28,7 @@ const PINNED_MAX: usize = 1 << 14;
 
 outrigger_core::record! {
     /// A pinned node, and a number in the order in which they were pinned.
+    #[derive(Clone, Copy)]
     struct Pin { node: Node, number: u64 }
 }
 
@@ -38,29 +39,27 @@ pub struct InodeTable {
     base: Bytes,
     /// Held from looking at a name to entering it, so that no two names get one number.
     naming: Mutex<()>,
-    /// Nodes that stay for a while without references, because their numbers do not follow from their names; the oldest first, with
-    /// the places where they are noted.
-    pinned: Mutex<VecDeque<(Pin, Option<usize>)>>,
-    notes: Option<Slots<Pin>>,
+    /// Nodes that stay for a while without references, because their numbers do not follow from their names; the oldest first.
+    pinned: Mutex<VecDeque<Pin>>,
+    notes: Option<Notes<u64, Pin>>,
 }
 
 impl InodeTable {
     /// The tree below `base`, an absolute path, with what former processes left in `keep`.
     ///
     /// # Errors
-    /// Those of [`NodeTable::attach`] and [`Slots::open`].
+    /// Those of [`NodeTable::attach`] and [`Notes::open`].
     pub fn open(keep: Option<&dyn Keep>, base: Bytes) -> Result<Self> {
         let table = match keep {
             Some(keep) => NodeTable::attach(keep.region("remote-nodes", NODES / 8)?)?,
             None => NodeTable::in_memory(NODES)?,
         };
-        let notes: Option<Slots<Pin>> =
-            keep.map(|keep| Slots::open(keep, "remote-pins", PINNED_MAX + 1)).transpose()?;
-        let mut pins: Vec<_> = notes.iter().flat_map(Slots::all).collect();
-        pins.sort_by_key(|(_, pin)| pin.number);
-        let pinned = pins.into_iter().map(|(slot, pin)| (pin, Some(slot))).collect();
+        let notes = |keep| Notes::open(keep, "remote-pins", PINNED_MAX + 1, |pin: &Pin| pin.number);
+        let notes = keep.map(notes).transpose()?;
+        let mut pinned: Vec<_> = notes.iter().flat_map(Notes::all).collect();
+        pinned.sort_by_key(|pin| pin.number);
         let base = if base.ends_with(b"/") { base.slice(..base.len() - 1) } else { base };
-        Ok(InodeTable { table, base, naming: Mutex::new(()), pinned: Mutex::new(pinned), notes })
+        Ok(InodeTable { table, base, naming: Mutex::new(()), pinned: Mutex::new(pinned.into()), notes })
     }
 
     /// Nodes, their names and keys.
@@ -127,13 +126,13 @@ impl InodeTable {
         self.table.found(dir, name, key).ok()?;
         let mut pinned = lock(&self.pinned);
         let oldest = if pinned.len() >= PINNED_MAX { pinned.pop_front() } else { None };
-        let pin = Pin { node, number: pinned.back().map_or(0, |(last, _)| last.number + 1) };
-        let slot = self.notes.as_ref().and_then(|notes| {
-            oldest.iter().filter_map(|(_, slot)| *slot).for_each(|slot| notes.remove(slot));
-            notes.add(&pin).ok()
-        });
-        pinned.push_back((pin, slot));
-        oldest.map(|(pin, _)| pin.node)
+        let pin = Pin { node, number: pinned.back().map_or(0, |last| last.number + 1) };
+        if let Some(notes) = &self.notes {
+            oldest.iter().for_each(|pin: &Pin| notes.remove(&pin.number));
+            let _ = notes.put(pin.number, &pin);
+        }
+        pinned.push_back(pin);
+        oldest.map(|pin| pin.node)
     }
 
     /// The inode number that `name` in `dir` shows in a listing.

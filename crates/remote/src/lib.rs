@@ -5,9 +5,9 @@
 //! |---|---|
 //! | [`FileTree`] | the tree of a server that takes files as a whole: all but its protocol, which a [`FileServer`] is |
 //! | [`InodeTable`] | nodes by path, with inode numbers that are the same in every mount |
-//! | [`OpenFiles`], [`Slots`] | open files, noted for the process that takes over |
+//! | [`OpenFiles`], [`Notes`] | open files and other records, noted for the process that takes over |
 //! | [`in_order`] | listings that another process can go on with |
-//! | [`HiddenNames`], [`silly_name`], [`unique_name`] | silly rename: removed files that are open |
+//! | [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
 //! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
@@ -29,12 +29,12 @@ mod login;
 mod login_notes;
 mod netrc;
 mod node_locks;
+mod notes;
 mod open_files;
 mod options;
 mod pool;
 mod reconnect;
 mod silly_rename;
-mod slots;
 mod staging;
 mod symlink;
 mod transport;
@@ -49,12 +49,12 @@ pub use login::{Login, Secret};
 pub use login_notes::{LoginNotes, Start};
 pub use netrc::{NetrcEntry, find_in_netrc, parse_netrc};
 pub use node_locks::NodeLocks;
-pub use open_files::{Closed, OpenFiles};
+pub use notes::Notes;
+pub use open_files::{Closed, OpenFiles, OpenNotes, OwnWords, WasOpen};
 pub use options::{FILE_OPTIONS, FileOptions, file_option};
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};
-pub use silly_rename::{HiddenNames, Hiding, SILLY_PREFIX, silly_name, unique_name};
-pub use slots::Slots;
+pub use silly_rename::{HiddenNames, Hiding, LeftName, SILLY_PREFIX, SillyNames, unique_name};
 pub use staging::{Staged, StagedState, Staging};
 pub use symlink::{contained, relative_target};
 pub use transport::{Stream, Tls, connect_tcp, is_quiet, receive_lines, send_staged, within};

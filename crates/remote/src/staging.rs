@@ -4,7 +4,7 @@
 //!
 //! A spool file has no name and is readable for its owner only. With a [`Keep`] it outlives the process.
 
-use crate::slots::Slots;
+use crate::notes::Notes;
 use bytes::Bytes;
 use outrigger_core::{Errno, Keep, Node, Result, Time, lock};
 use std::collections::HashMap;
@@ -95,7 +95,7 @@ pub struct Staging {
     limit: u64,
     used: Arc<AtomicU64>,
     files: Mutex<HashMap<Node, Arc<Staged>>>,
-    notes: Option<(Arc<dyn Keep>, Slots<Note>)>,
+    notes: Option<(Arc<dyn Keep>, Notes<Node, Note>)>,
 }
 
 /// A staged file.
@@ -104,19 +104,18 @@ pub struct Staged {
     state: Mutex<StagedState>,
     used: Arc<AtomicU64>,
     limit: u64,
-    slot: Option<usize>,
 }
 
 impl Staging {
     /// Spool files go to `dir`, at most `limit` bytes of them, with those that former processes left in `keep`.
     ///
     /// # Errors
-    /// Those of [`Slots::open`].
+    /// Those of [`Notes::open`].
     pub fn open(dir: PathBuf, limit: u64, keep: Option<Arc<dyn Keep>>) -> Result<Self> {
         let notes = match keep {
             Some(keep) => {
-                let slots = Slots::open(&*keep, "staging", NOTES)?;
-                Some((keep, slots))
+                let notes = Notes::open(&*keep, "staging", NOTES, |note: &Note| note.node)?;
+                Some((keep, notes))
             }
             None => None,
         };
@@ -126,21 +125,21 @@ impl Staging {
     }
 
     fn take_over(&self) -> Result<()> {
-        let Some((keep, slots)) = &self.notes else { return Ok(()) };
-        for (slot, note) in slots.all() {
+        let Some((keep, notes)) = &self.notes else { return Ok(()) };
+        for note in notes.all() {
             let file = File::from(keep.adopt(note.fd)?);
             let (node, len) = (note.node, file.metadata()?.len());
             let state = StagedState::of(&note, len);
-            slots.set(slot, &state.note(file.as_raw_fd(), node));
+            notes.put(node, &state.note(file.as_raw_fd(), node))?;
             self.used.fetch_add(len, Ordering::Relaxed);
-            self.lock().insert(node, Arc::new(self.staged(file, state, Some(slot))));
+            self.lock().insert(node, Arc::new(self.staged(file, state)));
         }
         Ok(())
     }
 
-    fn staged(&self, file: File, state: StagedState, slot: Option<usize>) -> Staged {
+    fn staged(&self, file: File, state: StagedState) -> Staged {
         let used = Arc::clone(&self.used);
-        Staged { file, state: Mutex::new(state), used, limit: self.limit, slot }
+        Staged { file, state: Mutex::new(state), used, limit: self.limit }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Node, Arc<Staged>>> {
@@ -174,27 +173,20 @@ impl Staging {
             let why = format!("no spool file can be made in {}: {error}", self.dir.display());
             Errno(error.raw_os_error().unwrap_or(Errno::EIO.0)).because(why)
         })?;
-        Ok(self.staged(file, state, None))
+        Ok(self.staged(file, state))
     }
 
     /// Stages a spool file for a node, in place of the one that it has: a kill leaves either the one or the other.
     ///
     /// # Errors
     /// When it cannot be held.
-    pub fn put(&self, node: Node, mut staged: Staged) -> Result<Arc<Staged>> {
-        if let Some((keep, slots)) = &self.notes {
-            keep.hold(staged.file.as_fd())?;
-            let note = staged.state().note(staged.file.as_raw_fd(), node);
-            let former = self.get(node).and_then(|former| former.slot.map(|slot| (slot, former)));
-            let slot = match former {
-                Some((slot, former)) => {
-                    slots.set(slot, &note);
-                    keep.let_go(former.file.as_fd());
-                    Ok(slot)
-                }
-                None => slots.add(&note).inspect_err(|_| keep.let_go(staged.file.as_fd())),
-            };
-            staged.slot = Some(slot?);
+    pub fn put(&self, node: Node, staged: Staged) -> Result<Arc<Staged>> {
+        if let Some((keep, notes)) = &self.notes {
+            let fd = staged.file.as_fd();
+            keep.hold(fd)?;
+            let note = staged.state().note(fd.as_raw_fd(), node);
+            notes.put(node, &note).inspect_err(|_| keep.let_go(fd))?;
+            self.get(node).iter().for_each(|former| keep.let_go(former.file.as_fd()));
         }
         let staged = Arc::new(staged);
         self.lock().insert(node, Arc::clone(&staged));
@@ -206,16 +198,16 @@ impl Staging {
         let Some(staged) = self.get(node) else { return };
         let mut state = staged.lock();
         change(&mut state);
-        if let (Some((_, slots)), Some(slot)) = (&self.notes, staged.slot) {
-            slots.set(slot, &state.note(staged.file.as_raw_fd(), node));
+        if let Some((_, notes)) = &self.notes {
+            notes.change(&node, |note| *note = state.note(staged.file.as_raw_fd(), node));
         }
     }
 
     /// Drops a staged file.
     pub fn end(&self, node: Node) {
         let Some(staged) = self.lock().remove(&node) else { return };
-        if let (Some((keep, slots)), Some(slot)) = (&self.notes, staged.slot) {
-            slots.remove(slot);
+        if let Some((keep, notes)) = &self.notes {
+            notes.remove(&node);
             keep.let_go(staged.file.as_fd());
         }
     }

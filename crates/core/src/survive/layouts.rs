@@ -15,6 +15,7 @@ pub(super) const ALL: &[Layout] = &[
     // The hundreds are those of the layout, the rest is the version of the encoding of replies.
     Layout::new("journal", 400 + wire::VERSION as u32),
     Layout::new("keeper", 5),
+    Layout::new("last-handle", 1),
     Layout::new("local-files", 3),
     Layout::new("local-held", 3),
     Layout::new("mem-log", 3),
@@ -22,14 +23,13 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("mount-root", 1),
     // Of `NodeTable`, whatever the region is called.
     Layout::new("nodes", 2),
-    Layout::new("open-files", 2),
+    Layout::new("open-files", 3),
     Layout::new("program", 1),
     Layout::new("remote-login", 1),
     Layout::new("remote-pins", 3),
-    Layout::new("sftp", 1),
-    Layout::new("sftp-asides", 1),
-    Layout::new("sftp-files", 1),
+    Layout::new("sftp", 2),
     Layout::new("sftp-handles", 1),
     Layout::new("sftp-ids", 1),
+    Layout::new("silly-names", 1),
     Layout::new("staging", 3),
 ];

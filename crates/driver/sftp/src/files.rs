@@ -5,7 +5,6 @@ use crate::fault::Fault;
 use crate::inner::Inner;
 use crate::known::{Change, Known, moment};
 use crate::link::Again;
-use crate::opened::Removed;
 use crate::order::{Kind, Order};
 use crate::origin::Kept as UnsyncedBy;
 use crate::pending_create::PendingCreate;
@@ -18,7 +17,7 @@ use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result, lock};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, Times};
-use outrigger_toolkit_remote::{Attempt, REPEATS};
+use outrigger_toolkit_remote::{Attempt, Closed, REPEATS};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -465,14 +464,12 @@ impl Inner {
 
     /// Closes a file. What was hidden goes with its last handle.
     pub(crate) fn close_file(&self, handle: Handle) -> Result<()> {
-        let Some(Removed { file, known, was_hidden }) = self.files.remove(handle) else {
-            return Err(Errno::EBADF.because("the file is not open"));
-        };
+        let Closed { file, last, was_removed } = self.files.remove(handle)?;
         let node = file.node;
-        known.into_iter().for_each(|known| self.seen.closed(node, known));
+        last.into_iter().for_each(|usage| self.seen.closed(node, usage.known));
         drop(file);
-        if let Some(note) = was_hidden {
-            self.remove_hidden(node, note);
+        if was_removed {
+            self.remove_hidden(node);
         }
         Ok(())
     }

@@ -7,12 +7,12 @@
 
 use crate::fault::Fault;
 use crate::inner::Inner;
-use crate::kept::AsideNote;
 use crate::link::Again;
 use crate::session::Pending;
 use outrigger_core::{Name, Node, Result};
 use outrigger_proto_sftp::{Extensions, Request, StatusCode};
-use outrigger_toolkit_remote::{SILLY_PREFIX, silly_name};
+use outrigger_toolkit_remote::{LeftName, SILLY_PREFIX};
+use std::sync::Arc;
 
 impl Inner {
     /// The file called `name`, if it has to be hidden when it loses that name.
@@ -20,67 +20,40 @@ impl Inner {
         let table = self.inodes.table();
         let node = table.get(dir, name)?;
         let hides = self.files.is_open(node)
-            && !self.files.is_hidden(node)
+            && !self.files.is_removed(node)
             && table.names(node).is_ok_and(|names| names.len() == 1);
         hides.then_some(node)
     }
 
     /// Whether `name` is the one of a hidden file.
     pub(crate) fn is_hidden_name(&self, dir: Node, name: &Name) -> bool {
-        let ours = || self.inodes.table().get(dir, name).is_some_and(|node| self.files.is_hidden(node));
+        let ours = || self.inodes.table().get(dir, name).is_some_and(|node| self.files.is_removed(node));
         name.starts_with(SILLY_PREFIX.as_bytes()) && (ours() || self.removing.has(dir, name))
     }
 
     /// Renames an open file aside.
     pub(crate) async fn hide(&self, dir: Node, name: &Name, node: Node) -> Result<(), Fault> {
-        let number = fastrand::u64(..);
-        let aside = silly_name(number)?;
-        let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
-        let note = self.note_aside(node, dir, number);
-        if let Err(fault) = self.change(&self.renaming(&from, &to)).await {
-            self.erase_aside(note);
-            return Err(fault);
+        let aside = self.silly.begin(dir, Some(node))?;
+        let renamed: Result<(), Fault> = async {
+            let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
+            self.change(&self.renaming(&from, &to)).await
         }
-        self.is_aside(dir, name, &aside, (node, note))?;
+        .await;
+        renamed.inspect_err(|_| self.silly.end(&aside))?;
+        self.is_aside(dir, name, &aside, node)?;
         Ok(())
     }
 
-    /// Notes that a file is about to get a name aside.
-    fn note_aside(&self, node: Node, dir: Node, number: u64) -> Option<usize> {
-        self.kept.as_ref()?.asides.add(&AsideNote { node, dir, number }).ok()
-    }
-
-    /// It has not got it, or lost it.
-    pub(crate) fn erase_aside(&self, note: Option<usize>) {
-        if let (Some(kept), Some(note)) = (&self.kept, note) {
-            kept.asides.remove(note);
-        }
-    }
-
-    /// Finds out what became of the files that former processes renamed aside, or were about to.
-    pub(crate) async fn settle_asides(&self) {
-        let asides = self.kept.as_ref().map_or_else(Vec::new, |kept| kept.asides.all());
-        let table = self.inodes.table();
-        for (note, AsideNote { node, dir, number }) in asides {
-            let Ok(aside) = silly_name(number) else { continue };
-            let is_there = match table.get(dir, &aside) {
-                Some(known) => Ok(known == node),
-                None => match self.inodes.child(dir, &aside) {
-                    Ok(path) => self.is_there(&path).await,
-                    Err(_) => Ok(false),
-                },
-            };
-            // It had one name, and has that still as far as is known here, or the one aside.
-            let names = table.names(node).unwrap_or_default();
-            match (is_there, &names[..]) {
-                (Ok(true), [(place, name)]) if *place == dir => {
-                    if let Err(error) = self.is_aside(dir, name, &aside, (node, Some(note))) {
-                        tracing::warn!(%error, "a removed file is left behind");
-                    }
-                }
-                (Ok(true), _) => self.remove_aside(dir, &aside, Some(note)),
-                (Ok(false), _) => self.erase_aside(Some(note)),
-                (Err(error), _) => tracing::warn!(%error, "a removed file may be left behind"),
+    /// Goes on with the files that former processes renamed aside, or were about to.
+    pub(crate) async fn settle_silly_names(&self) {
+        let is_there = async |dir, name: Name| match self.inodes.child(dir, &name) {
+            Ok(path) => self.is_there(&path).await,
+            Err(_) => Ok(false),
+        };
+        for LeftName { dir, name, node } in self.silly.settle(self.inodes.table(), is_there).await {
+            match node {
+                Some(node) => self.is_removed(node),
+                None => self.remove_aside(dir, &name),
             }
         }
     }
@@ -95,33 +68,27 @@ impl Inner {
     }
 
     /// Gives an open file a second name aside, because its first one is going to be another file's; the new name.
-    pub(crate) async fn keep_aside(
-        &self,
-        dir: Node,
-        name: &Name,
-        node: Option<Node>,
-    ) -> Result<(Name, Option<usize>), Fault> {
-        let number = fastrand::u64(..);
-        let aside = silly_name(number)?;
-        let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
-        let note = node.and_then(|node| self.note_aside(node, dir, number));
-        // A second name leaves no moment without the first one; not every file system has such a thing.
-        let linked = match self.extensions.contains(Extensions::HARDLINK) {
-            true => self.change(&Request::HardLink { from: &from, to: &to }).await,
-            false => Err(Fault::Known(outrigger_core::Errno::EPERM.into())),
-        };
-        let kept = match linked {
-            Err(Fault::Refused(_) | Fault::Known(_)) => self.change(&self.renaming(&from, &to)).await,
-            linked => linked,
-        };
-        if kept.is_err() {
-            self.erase_aside(note);
+    pub(crate) async fn keep_aside(&self, dir: Node, name: &Name, node: Option<Node>) -> Result<Name, Fault> {
+        let aside = self.silly.begin(dir, node)?;
+        let kept: Result<(), Fault> = async {
+            let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
+            // A second name leaves no moment without the first one; not every file system has such a thing.
+            let linked = match self.extensions.contains(Extensions::HARDLINK) {
+                true => self.change(&Request::HardLink { from: &from, to: &to }).await,
+                false => Err(Fault::Known(outrigger_core::Errno::EPERM.into())),
+            };
+            match linked {
+                Err(Fault::Refused(_) | Fault::Known(_)) => self.change(&self.renaming(&from, &to)).await,
+                linked => linked,
+            }
         }
-        kept.map(|()| (aside, note))
+        .await;
+        kept.inspect_err(|_| self.silly.end(&aside))?;
+        Ok(aside)
     }
 
     /// Gives a file that was kept aside its name back.
-    pub(crate) async fn put_back(&self, dir: Node, name: &Name, (aside, note): (&Name, Option<usize>)) {
+    pub(crate) async fn put_back(&self, dir: Node, name: &Name, aside: &Name) {
         let (Ok(from), Ok(to)) = (self.inodes.child(dir, aside), self.inodes.child(dir, name)) else {
             return;
         };
@@ -133,48 +100,44 @@ impl Inner {
             return;
         }
         let _ = self.change(&Request::Remove { path: &from }).await;
-        self.erase_aside(note);
+        self.silly.end(aside);
     }
 
     /// Notes that a file is at its hidden name now.
-    pub(crate) fn is_aside(
-        &self,
-        dir: Node,
-        name: &Name,
-        aside: &Name,
-        (node, note): (Node, Option<usize>),
-    ) -> Result<()> {
-        let table = self.inodes.table();
-        if table.get(dir, aside) != Some(node) {
-            table.renamed((dir, name), (dir, aside))?;
-        }
-        if !self.files.hide(node, note) {
-            // It was closed meanwhile.
-            self.remove_hidden(node, note);
-        }
+    pub(crate) fn is_aside(&self, dir: Node, name: &Name, aside: &Name, node: Node) -> Result<()> {
+        self.inodes.table().renamed((dir, name), (dir, aside))?;
+        self.is_removed(node);
         Ok(())
     }
 
+    /// A file has only its hidden name.
+    fn is_removed(&self, node: Node) {
+        if !self.files.mark_removed(node) {
+            // It was closed meanwhile.
+            self.remove_hidden(node);
+        }
+    }
+
     /// Removes a hidden file that is not open any more, without waiting.
-    pub(crate) fn remove_hidden(&self, node: Node, note: Option<usize>) {
+    pub(crate) fn remove_hidden(&self, node: Node) {
         let table = self.inodes.table();
         for (dir, name) in table.names(node).unwrap_or_default() {
-            self.remove_aside(dir, &name, note);
+            self.remove_aside(dir, &name);
             table.removed(dir, &name);
         }
     }
 
     /// Removes what is at a name aside, without waiting.
-    fn remove_aside(&self, dir: Node, aside: &Name, note: Option<usize>) {
+    fn remove_aside(&self, dir: Node, aside: &Name) {
         let Ok(path) = self.inodes.child(dir, aside) else { return };
         let hiding = self.removing.hide(dir, aside);
-        let (link, kept) = (self.link.clone(), self.kept.clone());
+        let (link, silly, aside) = (self.link.clone(), Arc::clone(&self.silly), aside.clone());
         self.link.runtime().spawn(Box::pin(async move {
             let request = Request::Remove { path: &path };
             let failed = link.ask(Again::Always, &request, Pending::done).await.err();
             // Where there was no answer the next process tries once more.
-            if let (Some(kept), Some(note), None | Some(Fault::Refused(_))) = (kept, note, &failed) {
-                kept.asides.remove(note);
+            if let None | Some(Fault::Refused(_)) = &failed {
+                silly.end(&aside);
             }
             if let Some(fault) = failed {
                 let error = outrigger_core::Error::from(fault);
@@ -188,18 +151,15 @@ impl Inner {
     pub(crate) async fn clear_hidden(&self, dir: Node, above: Node) -> bool {
         let table = self.inodes.table();
         let mut any = false;
-        for node in self.files.hidden() {
+        for node in self.files.removed() {
             let names = table.names(node).unwrap_or_default();
             let Some((_, name)) = names.into_iter().find(|(place, _)| *place == dir) else { continue };
             let (Ok(from), Ok(to)) = (self.inodes.child(dir, &name), self.inodes.child(above, &name)) else {
                 continue;
             };
             let moved = self.change(&self.renaming(&from, &to)).await.is_ok();
-            if moved
-                && let (Some(kept), Some(note)) = (&self.kept, self.files.note_of(node))
-                && let Some(aside) = kept.asides.get(note)
-            {
-                kept.asides.set(note, &AsideNote { dir: above, ..aside });
+            if moved {
+                self.silly.moved(&name, above);
             }
             any |= moved && table.renamed((dir, &name), (above, &name)).is_ok();
         }

@@ -18,7 +18,7 @@ use crate::session::{Pending, Session};
 use outrigger_core::reply::{Attrs as AttrsReply, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime, lock};
 use outrigger_proto_sftp::{Attrs, Extensions, Owner, Request};
-use outrigger_toolkit_remote::{HiddenNames, InodeTable};
+use outrigger_toolkit_remote::{HiddenNames, InodeTable, SillyNames};
 use rustix::process::{getegid, geteuid};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) extensions: Extensions,
     /// Attributes of files that were removed while there were references to them, and were not open.
     pub(crate) removed: Mutex<HashMap<Node, Attr>>,
+    /// Names of removed files that are open.
+    pub(crate) silly: Arc<SillyNames>,
     /// Files that are not open any more and that are being removed.
     pub(crate) removing: Arc<HiddenNames>,
     /// What new files look like.
@@ -63,7 +65,9 @@ impl Inner {
         runtime: Arc<dyn Runtime>,
         kept: Option<Arc<Kept>>,
     ) -> Result<Self> {
-        let people = People::open(&options, kept.as_ref().map(|kept| &*kept.keep))?;
+        let keep = kept.as_ref().map(|kept| Arc::clone(&kept.keep));
+        let people = People::open(&options, keep.as_deref())?;
+        let files = Files::open(keep.as_deref())?;
         let link = Link::new(dial, options, Arc::clone(&runtime), kept.clone());
         let shown = String::from_utf8_lossy(path).into_owned();
         let known = kept.as_ref().and_then(|kept| kept.origins());
@@ -79,15 +83,16 @@ impl Inner {
             kept.note_origins(&origins);
         }
         let inner = Inner {
-            inodes: InodeTable::open(kept.as_ref().map(|kept| &*kept.keep), origins.base)?,
+            inodes: InodeTable::open(keep.as_deref(), origins.base)?,
             people,
-            files: Files::new(kept.clone()),
+            files,
             unsynced: Unsynced::default(),
             dirs: Dirs::default(),
             home: origins.home.to_vec(),
             tree: format!("{host}:{shown}"),
             extensions: origins.extensions,
             removed: Mutex::default(),
+            silly: Arc::new(SillyNames::open(keep.as_deref())?),
             removing: Arc::default(),
             usual: Usual::default(),
             seen: Seen::default(),
@@ -110,7 +115,7 @@ impl Inner {
             self.files.adopt(&session, kept);
             self.ask_for_pending(&session).await;
         }
-        self.settle_asides().await;
+        self.settle_silly_names().await;
     }
 
     /// Whether requests may come that a former process has worked on.
@@ -175,7 +180,7 @@ impl Inner {
     fn shown(&self, node: Node, ino: u64, attrs: &Attrs) -> Result<Attr> {
         let mut attr = attr::attr(attrs, ino, &self.people)?;
         match attr.kind() {
-            _ if self.files.is_hidden(node) => attr.nlink = 0,
+            _ if self.files.is_removed(node) => attr.nlink = 0,
             FileKind::Directory => {}
             // Links that were made or found here are known; the server does not list others.
             _ => attr.nlink = self.inodes.table().links(node).max(1) as u32,

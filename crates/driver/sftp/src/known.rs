@@ -6,9 +6,9 @@
 //! time later. What was seen counts if it was asked for when no change of ours was under way; what differs then is the doing of
 //! another client, and perhaps another file.
 
-use crate::kept::Kept;
 use outrigger_core::{Handle, Time, lock};
 use outrigger_proto_sftp::Attrs;
+use outrigger_toolkit_remote::{OpenNotes, OwnWords};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -16,6 +16,10 @@ use std::sync::{Arc, Mutex};
 const SKEW: i64 = 600;
 /// What was changed this recently may be changed again within the same second, in seconds.
 const YOUNG: i64 = 5;
+
+/// In the note of the time of change: that is known, and it may be a later one.
+const TIMED: u64 = 1 << 32;
+const LATER: u64 = 1 << 33;
 
 /// Orders changes and questions of this process.
 static ORDER: AtomicU64 = AtomicU64::new(1);
@@ -45,7 +49,7 @@ struct State {
     /// What became of a change is not known.
     in_doubt: bool,
     /// Open files in whose notes this is kept.
-    kept: Vec<(Arc<Kept>, Handle)>,
+    kept: Vec<(Arc<OpenNotes>, Handle)>,
 }
 
 /// What a file looks like.
@@ -90,6 +94,21 @@ impl Facts {
         Facts { size: attrs.size.map(|size| (size, size)), mtime, later: false }
     }
 
+    /// Notes it with an open file, whose first word is another one's.
+    pub(crate) fn note(&self, [_, low, high, time]: &mut OwnWords) {
+        (*low, *high) = self.size.map_or((0, 0), |(low, high)| (low.saturating_add(1), high));
+        *time = self.mtime.map_or(0, |mtime| TIMED | u64::from(mtime)) | if self.later { LATER } else { 0 };
+    }
+
+    /// What was noted.
+    pub(crate) fn noted(&[_, low, high, time]: &OwnWords) -> Self {
+        Facts {
+            size: low.checked_sub(1).map(|low| (low, high)),
+            mtime: (time & TIMED != 0).then_some(time as u32),
+            later: time & LATER != 0,
+        }
+    }
+
     /// Whether a file with these attributes may be this one; `None` where nothing is known.
     fn fit(&self, attrs: &Attrs) -> Option<bool> {
         let (low, high) = self.size?;
@@ -101,7 +120,7 @@ impl Facts {
 
 impl State {
     fn keep(&self) {
-        self.kept.iter().for_each(|(kept, handle)| kept.note_facts(*handle, self.facts));
+        self.kept.iter().for_each(|(notes, handle)| notes.change(*handle, |own| self.facts.note(own)));
     }
 }
 
@@ -124,10 +143,10 @@ impl Known {
     }
 
     /// Has it noted for the next process, with an open file.
-    pub(crate) fn keep_with(&self, kept: &Arc<Kept>, handle: Handle) {
+    pub(crate) fn keep_with(&self, notes: &Arc<OpenNotes>, handle: Handle) {
         let mut state = lock(&self.0);
-        state.kept.push((Arc::clone(kept), handle));
-        kept.note_facts(handle, state.facts);
+        state.kept.push((Arc::clone(notes), handle));
+        notes.change(handle, |own| state.facts.note(own));
     }
 
     /// That file is closed, or known by something else.

@@ -206,7 +206,7 @@ impl Inner {
         if !self.options().hard_links || !self.extensions.contains(Extensions::HARDLINK) {
             return Err(Errno::EPERM.because("hard links are not made here"));
         }
-        if self.files.is_hidden(op.node) {
+        if self.files.is_removed(op.node) {
             return Err(Errno::ENOENT.because("the file was removed"));
         }
         let from = self.inodes.path(op.node).map_err(|_| Errno::ENOENT.because("the file was removed"))?;
@@ -399,17 +399,17 @@ impl Inner {
             let look_first = there.is_some() && there != moved;
             return self.look_and_change(look_first.then_some(to), &self.renaming(from, to)).await;
         }
-        let (aside, note) = self.keep_aside(op.to_dir, &op.to_name, open).await?;
+        let aside = self.keep_aside(op.to_dir, &op.to_name, open).await?;
         if !is_atomic {
             // A second name may have been made, and the first one is still there.
             let _ = self.change(&Request::Remove { path: to }).await;
         }
         if let Err(fault) = self.change(&self.renaming(from, to)).await {
-            self.put_back(op.to_dir, &op.to_name, (&aside, note)).await;
+            self.put_back(op.to_dir, &op.to_name, &aside).await;
             return Err(fault);
         }
         match open {
-            Some(node) => self.is_aside(op.to_dir, &op.to_name, &aside, (node, note))?,
+            Some(node) => self.is_aside(op.to_dir, &op.to_name, &aside, node)?,
             None => {
                 let aside = self.inodes.child(op.to_dir, &aside)?;
                 self.change(&Request::Remove { path: &aside }).await?;

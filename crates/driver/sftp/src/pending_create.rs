@@ -19,7 +19,7 @@ use outrigger_core::ops::{Create, OpenFlags};
 use outrigger_core::reply::{Created, OpenHow};
 use outrigger_core::{Cx, Errno, Error, Name, Node, Result, lock};
 use outrigger_proto_sftp::{Attrs, OpenFlags as Flags, Owner, Request, Times};
-use outrigger_toolkit_remote::Attempt;
+use outrigger_toolkit_remote::{Attempt, OwnWords};
 use std::collections::HashMap;
 use std::sync::Mutex as PlainMutex;
 use tokio::sync::Mutex;
@@ -28,6 +28,8 @@ use tokio::sync::Mutex;
 const USUAL_MAX: usize = 1 << 12;
 /// The kind of a regular file in a mode.
 const REGULAR: u32 = 0o100_000;
+/// In the first word of the note of an open file, with the permissions it is to have: it is still to be made.
+const PENDING: u64 = 1 << 63;
 
 /// What new files look like, by directory.
 #[derive(Default)]
@@ -101,6 +103,20 @@ impl PendingCreate {
     /// Of a file that exists.
     pub(crate) fn made() -> Self {
         PendingCreate(Mutex::new(Stage::Made))
+    }
+
+    /// Of one that a former process had open.
+    pub(crate) fn noted(&[pending, ..]: &OwnWords) -> Self {
+        if pending & PENDING == 0 {
+            PendingCreate::made()
+        } else {
+            PendingCreate::pending(pending as u32, true)
+        }
+    }
+
+    /// What is noted of a file, with its permissions where it is to be made.
+    pub(crate) fn note(mode: Option<u32>) -> OwnWords {
+        [mode.map_or(0, |mode| PENDING | u64::from(mode)), 0, 0, 0]
     }
 
     /// Of one that is to be made, `again` where that may have been tried.

@@ -8,11 +8,12 @@ use crate::inode_table::InodeTable;
 use crate::node_locks::NodeLocks;
 use crate::open_files::OpenFiles;
 use crate::options::FileOptions;
-use crate::silly_rename::SILLY_PREFIX;
+use crate::silly_rename::{SILLY_PREFIX, SillyNames};
 use crate::staging::{StagedState, Staging};
-use outrigger_core::reply::{Attrs, Entry, Ttl};
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::reply::{Attrs, Entry, OpenHow, Opened, Ttl};
 use outrigger_core::{
-    Attr, AttrFields, Errno, Error, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time,
+    Attr, AttrFields, Cx, Errno, Error, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -23,7 +24,9 @@ pub(super) struct Inner<S> {
     pub(super) server: S,
     pub(super) options: FileOptions,
     pub(super) inodes: InodeTable,
-    pub(super) open: OpenFiles,
+    pub(super) open: OpenFiles<OpenFlags>,
+    /// Names of removed files that are open.
+    pub(super) silly: SillyNames,
     pub(super) staging: Staging,
     pub(super) locks: NodeLocks,
     /// Open directories, and whether they were read.
@@ -83,6 +86,14 @@ impl<S: FileServer> Inner<S> {
         let attr = self.attr(node, listed)?;
         let generation = NodeTable::generation(node);
         Ok(Entry { node, generation, attr, entry_ttl: Ttl::SECOND, attr_ttl: Ttl::SECOND })
+    }
+
+    /// Opens a file for the one who asks by `cx`: closing one that was not written has nothing to tell.
+    pub(super) fn opened(&self, cx: &Cx, node: Node, flags: OpenFlags) -> Result<Opened> {
+        let is_by_layer = cx.slot == Cx::NO_SLOT;
+        let handle = self.open.add(node, flags, (is_by_layer, Default::default()), |_, _| flags)?;
+        let how = if flags.writes() { OpenHow::empty() } else { OpenHow::NO_FLUSH };
+        Ok(Opened { handle, how, ..Opened::default() })
     }
 
     /// What `name` in `dir` leads to: nothing is listed of a file that the server does not have yet.

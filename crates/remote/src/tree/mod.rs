@@ -17,7 +17,7 @@ use crate::fault::{Fault, Refusal};
 use crate::inode_table::{InodeTable, join};
 use crate::open_files::OpenFiles;
 use crate::options::FileOptions;
-use crate::silly_rename::SILLY_PREFIX;
+use crate::silly_rename::SillyNames;
 use crate::staging::{Staged, Staging};
 use bytes::{Bytes, BytesMut};
 use inner::Inner;
@@ -202,17 +202,18 @@ impl<S: FileServer> FileTree<S> {
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<Self> {
         let inodes = InodeTable::open(keep.as_deref(), join(base, b"")?.into())?;
-        let is_silly = |node| {
-            let names = inodes.table().names(node).unwrap_or_default();
-            names.iter().any(|(_, name)| name.starts_with(SILLY_PREFIX.as_bytes()))
-        };
-        let open = OpenFiles::open(keep.as_deref(), is_silly)?;
+        let open = OpenFiles::open(keep.as_deref(), |_, was, _| was.flags)?;
+        let silly = SillyNames::open(keep.as_deref())?;
+        for node in silly.given(inodes.table()) {
+            open.mark_removed(node);
+        }
         let staging = Staging::open(options.spool_dir.clone(), options.spool, keep)?;
         let inner = Arc::new(Inner {
             server,
             options,
             inodes,
             open,
+            silly,
             staging,
             locks: Default::default(),
             dirs: Default::default(),

@@ -4,17 +4,9 @@
 use super::FileServer;
 use super::inner::Inner;
 use crate::diagnosis::Attempt;
-use crate::silly_rename::{SILLY_PREFIX, unique_name};
 use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags, RmDir, Unlink};
-use outrigger_core::reply::{Created, Entry, OpenHow, Opened};
-use outrigger_core::{Attr, Errno, FileKind, Name, Node, Result};
-
-/// How a file is opened: closing one that was not written has nothing to tell.
-pub(super) fn opened(handle: outrigger_core::Handle, flags: OpenFlags) -> Opened {
-    let writes = flags.intersects(OpenFlags::WRITE_ONLY | OpenFlags::READ_WRITE);
-    let how = if writes { OpenHow::empty() } else { OpenHow::NO_FLUSH };
-    Opened { handle, how, ..Opened::default() }
-}
+use outrigger_core::reply::{Created, Entry};
+use outrigger_core::{Attr, Cx, Errno, FileKind, Name, Node, Result};
 
 impl<S: FileServer> Inner<S> {
     /// What `name` in `dir` leads to, if anything.
@@ -26,7 +18,7 @@ impl<S: FileServer> Inner<S> {
         }
     }
 
-    pub(super) async fn create(&self, op: Create) -> Result<Created> {
+    pub(super) async fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
         let Create { dir, name, mode, flags, .. } = op;
         let entry = match self.existing(dir, &name).await? {
             Some(entry) => {
@@ -43,7 +35,11 @@ impl<S: FileServer> Inner<S> {
                     let _lock = self.locks.lock(entry.node).await;
                     let emptied = self.resize(entry.node, 0).await;
                     emptied.inspect_err(|_| self.inodes.table().forget(entry.node, 1))?;
-                    return self.opened_new(Entry { attr: Attr { size: 0, ..entry.attr }, ..entry }, flags);
+                    return self.opened_new(
+                        cx,
+                        Entry { attr: Attr { size: 0, ..entry.attr }, ..entry },
+                        flags,
+                    );
                 }
                 entry
             }
@@ -56,20 +52,20 @@ impl<S: FileServer> Inner<S> {
                 entry
             }
         };
-        self.opened_new(entry, flags)
+        self.opened_new(cx, entry, flags)
     }
 
-    fn opened_new(&self, entry: Entry, flags: OpenFlags) -> Result<Created> {
-        let handle = self.open.add(entry.node, flags);
-        let handle = handle.inspect_err(|_| self.inodes.table().forget(entry.node, 1))?;
-        Ok(Created { entry, opened: opened(handle, flags) })
+    fn opened_new(&self, cx: &Cx, entry: Entry, flags: OpenFlags) -> Result<Created> {
+        let opened = self.opened(cx, entry.node, flags);
+        let opened = opened.inspect_err(|_| self.inodes.table().forget(entry.node, 1))?;
+        Ok(Created { entry, opened })
     }
 
     /// Makes an empty file.
-    pub(super) async fn make_file(&self, dir: Node, name: &Name, mode: u32) -> Result<Entry> {
+    pub(super) async fn make_file(&self, cx: &Cx, dir: Node, name: &Name, mode: u32) -> Result<Entry> {
         let flags = OpenFlags::WRITE_ONLY | OpenFlags::EXCL;
         let op = Create { dir, name: name.clone(), mode, umask: 0, flags, initial: None };
-        let Created { entry, opened } = self.create(op).await?;
+        let Created { entry, opened } = self.create(cx, op).await?;
         self.close(entry.node, opened.handle).await?;
         Ok(entry)
     }
@@ -119,7 +115,7 @@ impl<S: FileServer> Inner<S> {
         Ok(())
     }
 
-    async fn remove_file(&self, path: &[u8]) -> Result<()> {
+    pub(super) async fn remove_file(&self, path: &[u8]) -> Result<()> {
         match self.server.remove(path).await {
             Ok(()) => Ok(()),
             Err(fault) => Err(self.why(fault, Attempt::Remove { path }).await),
@@ -147,9 +143,9 @@ impl<S: FileServer> Inner<S> {
         if is_here || !self.open.is_open(node) || self.inodes.kind(node)? != FileKind::Regular {
             return Ok(false);
         }
-        let silly = unique_name(SILLY_PREFIX)?;
-        let aside = self.inodes.child(dir, &silly)?;
-        self.rename_file(path, &aside).await?;
+        let silly = self.silly.begin(dir, Some(node))?;
+        let renamed = async { self.rename_file(path, &self.inodes.child(dir, &silly)?).await };
+        renamed.await.inspect_err(|_| self.silly.end(&silly))?;
         table.renamed((dir, name), (dir, &silly))?;
         if !self.open.mark_removed(node) {
             self.remove_silly(node).await?;
@@ -164,6 +160,7 @@ impl<S: FileServer> Inner<S> {
             let removed = self.remove_file(&path).await;
             self.inodes.table().removed(dir, &name);
             removed?;
+            self.silly.end(&name);
         }
         Ok(())
     }

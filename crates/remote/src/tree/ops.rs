@@ -2,7 +2,6 @@
 //! The operations. Each runs as a task of its own: it ends properly also when the one who asked does not wait for it.
 
 use super::inner::{Dir, Inner};
-use super::names::opened;
 use super::{FileServer, FileTree, Found, Listing};
 use crate::diagnosis::Attempt;
 use crate::listing::in_order;
@@ -119,11 +118,12 @@ impl<S: FileServer> Driver for FileTree<S> {
         self.run(async move |inner| inner.read_link(op.node).await).await
     }
 
-    async fn mknod(&self, _: &Cx, op: MkNod) -> Result<Entry> {
+    async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
         if FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular) != FileKind::Regular {
             return Err(Errno::EPERM.because("the server makes no devices, pipes and sockets"));
         }
-        self.run(async move |inner| inner.make_file(op.dir, &op.name, op.mode).await).await
+        let cx = cx.clone();
+        self.run(async move |inner| inner.make_file(&cx, op.dir, &op.name, op.mode).await).await
     }
 
     async fn mkdir(&self, _: &Cx, op: MkDir) -> Result<Entry> {
@@ -150,7 +150,8 @@ impl<S: FileServer> Driver for FileTree<S> {
         self.run(async move |inner| inner.rename(op).await).await
     }
 
-    async fn open(&self, _: &Cx, op: Open) -> Result<Opened> {
+    async fn open(&self, cx: &Cx, op: Open) -> Result<Opened> {
+        let cx = cx.clone();
         self.run(async move |inner| {
             let _lock = inner.locks.lock(op.node).await;
             match inner.inodes.kind(op.node)? {
@@ -165,13 +166,14 @@ impl<S: FileServer> Driver for FileTree<S> {
                 inner.server.readings().take(op.node);
                 inner.staging.end(op.node);
             }
-            Ok(opened(inner.open.add(op.node, op.flags)?, op.flags))
+            inner.opened(&cx, op.node, op.flags)
         })
         .await
     }
 
-    async fn create(&self, _: &Cx, op: Create) -> Result<Created> {
-        self.run(async move |inner| inner.create(op).await).await
+    async fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
+        let cx = cx.clone();
+        self.run(async move |inner| inner.create(&cx, op).await).await
     }
 
     async fn read(&self, _: &Cx, op: Read) -> Result<Payload> {
@@ -197,7 +199,7 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn write(&self, cx: &Cx, op: Write) -> Result<Count> {
-        let appends = cx.writes_at_end(self.0.open.flags(op.handle)?, op.cached);
+        let appends = cx.writes_at_end(self.0.open.get(op.handle)?, op.cached);
         self.run(async move |inner| {
             let _lock = inner.locks.lock(op.node).await;
             let at = if appends { u64::MAX } else { op.offset };

@@ -7,7 +7,6 @@ use crate::fault::Fault;
 use crate::open_files::Closed;
 use crate::staging::{Staged, StagedState};
 use outrigger_core::attr::without_set_id;
-use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Error, FileKind, Handle, Node, Result, SetAttrs, SetTime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -158,17 +157,16 @@ impl<S: FileServer> Inner<S> {
     /// the error of one that only reads would go nowhere.
     pub(super) async fn close(&self, node: Node, handle: Handle) -> Result<()> {
         let _lock = self.locks.lock(node).await;
-        let wrote = self.open.flags(handle).is_ok_and(OpenFlags::writes);
-        let closed = self.open.close(handle);
-        if closed == Closed::InUse {
-            return if wrote && !self.open.is_removed(node) { self.upload(node).await } else { Ok(()) };
+        let Ok(Closed { file: flags, last, was_removed }) = self.open.close(handle) else { return Ok(()) };
+        if last.is_none() {
+            return if flags.writes() && !self.open.is_removed(node) {
+                self.upload(node).await
+            } else {
+                Ok(())
+            };
         }
         self.server.readings().take(node);
-        let outcome = if closed == Closed::LastRemoved {
-            self.remove_silly(node).await
-        } else {
-            self.upload(node).await
-        };
+        let outcome = if was_removed { self.remove_silly(node).await } else { self.upload(node).await };
         self.staging.end(node);
         outcome.inspect_err(|error| tracing::error!(%error, "a file could not be uploaded or removed"))
     }

@@ -4,11 +4,13 @@
 mod server;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};
-use outrigger_core::ops::{FSync, OpenFlags, RenameFlags, Write};
-use outrigger_core::{Errno, Handle, HeapKeep, Keep, Name, Result, Runtime, Serve, SetAttrs};
+use outrigger_core::ops::{FSync, OpenFlags, Read, Release, RenameFlags, Write};
+use outrigger_core::{
+    Errno, Handle, HeapKeep, Keep, LockOwner, Name, Node, Result, Runtime, Serve, SetAttrs,
+};
 use outrigger_driver_ftp::{Options, connect};
 use outrigger_runtime::Threads;
-use outrigger_toolkit_remote::{Authority, Closed, FileOptions, OpenFiles};
+use outrigger_toolkit_remote::{Authority, FileOptions, OpenFiles, SillyNames};
 use server::Server;
 use std::fs::{self, FileTimes};
 use std::os::unix::fs::PermissionsExt;
@@ -127,8 +129,8 @@ fn what_a_killed_process_was_to_append_is_stored_by_the_next_one_at_a_server_tha
     file.write_all_at(0, b" end".to_vec().into()).expect("staged");
     std::mem::forget(file);
     // It dies when the file is closed, and before it is uploaded.
-    let notes = OpenFiles::open(Some(&*keep), |_| false).expect("notes");
-    assert_eq!(notes.close(Handle(1)), Closed::Last);
+    let notes = OpenFiles::<()>::open(Some(&*keep), |_, _, ()| ()).expect("notes");
+    assert!(notes.close(Handle(1)).expect("open").last.is_some());
     let _next = try_open(&server, &[], Some(Arc::clone(&keep))).expect("connected");
     server.until_asked("RNTO");
     let until = std::time::Instant::now() + Duration::from_secs(30);
@@ -136,6 +138,45 @@ fn what_a_killed_process_was_to_append_is_stored_by_the_next_one_at_a_server_tha
         assert!(std::time::Instant::now() < until, "{:?}", fs::read_to_string(server.at("f")));
         thread::yield_now();
     }
+}
+
+/// The server has renamed it, and the process dies before it knows that.
+#[test]
+fn a_file_that_a_killed_process_was_removing_is_read_on_and_goes_with_its_last_close() {
+    let server = Server::start(USUAL, &[]);
+    let others = ".outrigger-removed-0000000000000001";
+    put(&server, "f", b"content", 0);
+    put(&server, others, b"of another client", 0);
+    let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
+    let first = try_open(&server, &[], Some(Arc::clone(&keep))).expect("connected");
+    let open = |path: &str| {
+        let inode = first.client.walk(path.as_bytes(), Follow::Yes).expect("found");
+        let node = inode.node();
+        std::mem::forget((inode, first.file(path, OpenFlags::empty())));
+        node
+    };
+    let nodes = [open("/f"), open(&format!("/{others}"))];
+    let names = SillyNames::open(Some(&*keep)).expect("notes");
+    let silly = names.begin(Node::ROOT, Some(nodes[0])).expect("a name");
+    fs::rename(server.at("f"), server.at(&silly.to_string())).expect("renamed");
+    std::mem::forget(first);
+    let next = try_open(&server, &[], Some(keep)).expect("connected");
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let read = |node, handle| {
+        let read = Read { node, handle, offset: 0, len: 7 };
+        next.client.call(read).and_then(|data| data.into_bytes())
+    };
+    while read(nodes[0], Handle(1)).map(Vec::from) != Ok(b"content".to_vec()) {
+        assert!(std::time::Instant::now() < until, "{:?}", read(nodes[0], Handle(1)));
+        thread::yield_now();
+    }
+    for (node, handle) in nodes.into_iter().zip([Handle(1), Handle(2)]) {
+        let (flags, owner) = (OpenFlags::empty(), LockOwner::default());
+        next.client.call(Release { node, handle, flags, owner, flock_release: false }).expect("closed");
+    }
+    let left: Vec<_> =
+        fs::read_dir(server.at("")).expect("listed").map(|name| name.expect("a name").file_name()).collect();
+    assert_eq!(left, [others]);
 }
 
 #[test]
