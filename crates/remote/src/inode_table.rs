@@ -10,7 +10,7 @@ use crate::notes::Notes;
 use bytes::Bytes;
 use outrigger_core::hash::siphash13;
 use outrigger_core::node_table::FileKey;
-use outrigger_core::{Errno, Error, FileKind, Keep, Name, Node, NodeTable, Result, lock};
+use outrigger_core::{Errno, Error, FileKind, Keep, Name, Node, NodeTable, Result, Target, lock};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
@@ -87,6 +87,16 @@ impl InodeTable {
             path.push(b'/');
         }
         checked(path)
+    }
+
+    /// The path of a node in the tree.
+    ///
+    /// # Errors
+    /// `ESTALE` when it is not known or was removed.
+    pub fn locate(&self, node: Node) -> Result<Target> {
+        let names = self.table.path(node)?;
+        let path: Vec<u8> = names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
+        Target::new(if path.is_empty() { b"/".to_vec() } else { path })
     }
 
     /// The path of a name in a directory.

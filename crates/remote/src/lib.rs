@@ -6,7 +6,7 @@
 //! | [`FileTree`] | the tree of a server that takes files as a whole: all but its protocol, which a [`FileServer`] is |
 //! | [`InodeTable`] | nodes by path, with inode numbers that are the same in every mount |
 //! | [`OpenFiles`], [`Notes`] | open files and other records, noted for the process that takes over |
-//! | [`in_order`] | listings that another process can go on with |
+//! | [`Ordered`] | listings that another process can go on with |
 //! | [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
@@ -44,7 +44,7 @@ pub use authority::Authority;
 pub use diagnosis::{Attempt, Probe, diagnose, errno_at_end, errno_of, is_below, parent};
 pub use fault::{Fault, Refusal};
 pub use inode_table::{InodeTable, hash, join};
-pub use listing::in_order;
+pub use listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
 pub use login::{Login, Secret};
 pub use login_notes::{LoginNotes, Start};
 pub use netrc::{NetrcEntry, find_in_netrc, parse_netrc};

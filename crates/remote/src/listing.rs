@@ -1,18 +1,66 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listings that another process can go on with: cookies follow from names.
 
-use outrigger_core::Name;
 use outrigger_core::listing::cookie_of;
+use outrigger_core::{Error, Name, Result};
 
-/// Items with their cookies, in that order; each name once, however often the server tells it.
-pub fn in_order<T>(items: Vec<T>, name: impl Fn(&T) -> &Name) -> Vec<(u64, T)> {
-    let mut ordered: Vec<(u64, T)> = items.into_iter().map(|item| (cookie_of(name(&item)), item)).collect();
-    ordered.sort_by(|(one, a), (other, b)| (one, &name(a)[..]).cmp(&(other, &name(b)[..])));
-    ordered.dedup_by(|(_, b), (_, a)| name(a) == name(b));
-    let mut last = 0;
-    for (cookie, _) in &mut ordered {
-        *cookie = (*cookie).max(last + 1);
-        last = *cookie;
+/// What an entry counts beside its name when a listing is cut into pieces, in bytes: without attributes, and with them.
+pub const DIRENT: usize = 24;
+/// See [`DIRENT`].
+pub const DIRENT_PLUS: usize = 152;
+
+/// What is listed under a name.
+pub trait Named: Clone {
+    /// The name.
+    fn name(&self) -> &Name;
+}
+
+/// All that is listed in a directory with its cookies, in that order.
+#[derive(Debug)]
+pub struct Ordered<T> {
+    items: Vec<(u64, T)>,
+    incomplete: Option<Error>,
+}
+
+impl<T: Named> Ordered<T> {
+    /// Each name once, however often the server lists it; `incomplete` says why there may be more.
+    pub fn new(items: Vec<T>, incomplete: Option<Error>) -> Self {
+        let mut items: Vec<(u64, T)> = items.into_iter().map(|item| (cookie_of(item.name()), item)).collect();
+        items.sort_by(|(one, a), (other, b)| (one, &a.name()[..]).cmp(&(other, &b.name()[..])));
+        items.dedup_by(|(_, b), (_, a)| a.name() == b.name());
+        let mut last = 0;
+        for (cookie, _) in &mut items {
+            *cookie = (*cookie).max(last + 1);
+            last = *cookie;
+        }
+        Ordered { items, incomplete }
     }
-    ordered
+
+    /// What comes after `cookie` and is shown, as much as fits into `size` when each counts `each` and its name; and whether the
+    /// directory ends with it.
+    ///
+    /// # Errors
+    /// After all items, why there may be more: a program that copies or compares must not take the rest for all.
+    pub fn after(
+        &self,
+        cookie: u64,
+        (mut size, each): (usize, usize),
+        is_shown: impl Fn(&Name) -> bool,
+    ) -> Result<(Vec<(u64, T)>, bool)> {
+        let rest = &self.items[self.items.partition_point(|(at, _)| *at <= cookie)..];
+        let mut items = Vec::new();
+        for (at, item) in rest.iter().filter(|(_, item)| is_shown(item.name())) {
+            let takes = each + item.name().len();
+            // At least one, or a listing would never get further.
+            if takes > size && !items.is_empty() {
+                return Ok((items, false));
+            }
+            size = size.saturating_sub(takes);
+            items.push((*at, item.clone()));
+        }
+        match &self.incomplete {
+            Some(error) if items.is_empty() => Err(error.clone()),
+            incomplete => Ok((items, incomplete.is_none())),
+        }
+    }
 }

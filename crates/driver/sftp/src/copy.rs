@@ -42,13 +42,7 @@ impl Inner {
                 copied => copied,
             },
         };
-        match copied {
-            Ok(count) => Ok(Count(count)),
-            Err(fault) => {
-                let Ok(path) = self.inodes.path(to.node) else { return Err(fault.into()) };
-                Err(self.why(fault, Attempt::Write { path: &path }).await)
-            }
-        }
+        self.explained_by(copied, to.node, |path| Attempt::Write { path }).await.map(Count)
     }
 
     /// Has the server copy from one file to another one.

@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::inner::Inner;
 use crate::link::Again;
 use crate::session::Pending;
-use outrigger_core::{Errno, Error, FileKind};
+use outrigger_core::{Errno, Error, FileKind, Node, Result};
 use outrigger_proto_sftp::{Extensions, Request, StatVfs, StatusCode};
 use outrigger_toolkit_remote::{Attempt, Probe, diagnose, parent};
 
@@ -28,6 +28,28 @@ impl Inner {
         match diagnose(self, attempt, fault.code() == Some(StatusCode::Failure)).await {
             Some(errno) => errno.into(),
             None => fault.into(),
+        }
+    }
+
+    /// What came of an attempt, with the error to report.
+    pub(crate) async fn explained<T>(&self, outcome: Result<T, Fault>, attempt: Attempt<'_>) -> Result<T> {
+        match outcome {
+            Ok(done) => Ok(done),
+            Err(fault) => Err(self.why(fault, attempt).await),
+        }
+    }
+
+    /// The same of an attempt by an open file, which may have no path any more.
+    pub(crate) async fn explained_by<T>(
+        &self,
+        outcome: Result<T, Fault>,
+        node: Node,
+        attempt: impl for<'a> FnOnce(&'a [u8]) -> Attempt<'a>,
+    ) -> Result<T> {
+        let path = outcome.as_ref().err().and_then(|_| self.inodes.path(node).ok());
+        match path {
+            Some(path) => self.explained(outcome, attempt(&path)).await,
+            None => Ok(outcome?),
         }
     }
 

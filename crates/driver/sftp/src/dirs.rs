@@ -7,16 +7,12 @@ use crate::inner::Inner;
 use crate::link::Again;
 use crate::listing::{Item, Listing};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Name, Node, Result, lock};
+use outrigger_core::{Attr, Cx, Errno, FileKind, Generation, Handle, Name, Node, Result, lock};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
-use outrigger_toolkit_remote::in_order;
+use outrigger_toolkit_remote::{DIRENT, DIRENT_PLUS, Named, Ordered};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// What an entry counts beside its name when a listing is cut into pieces, in bytes.
-const DIRENT: usize = 24;
-const DIRENT_PLUS: usize = 152;
 
 /// All open directories.
 #[derive(Default)]
@@ -32,15 +28,14 @@ pub(crate) struct OpenDir {
     node: Node,
     listing: Mutex<Arc<Listing>>,
     /// All names with their cookies, in that order, once they are wanted.
-    ordered: Mutex<Option<Arc<Ordered>>>,
+    ordered: Mutex<Option<Arc<Ordered<Item>>>>,
     was_read: AtomicBool,
 }
 
-/// All names of a listing, in the order of their cookies.
-struct Ordered {
-    items: Vec<(u64, Item)>,
-    /// Why there are no more, where that is not the end of the directory.
-    failed: Option<Error>,
+impl Named for Item {
+    fn name(&self) -> &Name {
+        &self.name
+    }
 }
 
 impl Dirs {
@@ -99,7 +94,8 @@ impl Inner {
             *lock(&dir.ordered) = None;
         }
         if self.kept.is_some() {
-            return self.names_in_order(dir, cookie, size as usize, each).await;
+            let is_shown = |name: &Name| !self.is_hidden_name(dir.node, name);
+            return self.ordered(dir).await?.after(cookie, (size as usize, each), is_shown);
         }
         let listing = Arc::clone(&lock(&dir.listing));
         let (mut at, mut left) = (cookie, size as usize);
@@ -125,32 +121,7 @@ impl Inner {
         }
     }
 
-    /// As [`Inner::names`], by cookies that follow from the names.
-    async fn names_in_order(
-        &self,
-        dir: &OpenDir,
-        cookie: u64,
-        mut left: usize,
-        each: usize,
-    ) -> Result<(Vec<(u64, Item)>, bool)> {
-        let ordered = self.ordered(dir).await?;
-        let rest = &ordered.items[ordered.items.partition_point(|(at, _)| *at <= cookie)..];
-        let mut names = Vec::new();
-        for (at, item) in rest.iter().filter(|(_, item)| !self.is_hidden_name(dir.node, &item.name)) {
-            let takes = each + item.name.len();
-            if takes > left && !names.is_empty() {
-                return Ok((names, false));
-            }
-            left = left.saturating_sub(takes);
-            names.push((*at, item.clone()));
-        }
-        match &ordered.failed {
-            Some(error) if names.is_empty() => Err(error.clone()),
-            failed => Ok((names, failed.is_none())),
-        }
-    }
-
-    async fn ordered(&self, dir: &OpenDir) -> Result<Arc<Ordered>> {
+    async fn ordered(&self, dir: &OpenDir) -> Result<Arc<Ordered<Item>>> {
         if let Some(ordered) = &*lock(&dir.ordered) {
             return Ok(Arc::clone(ordered));
         }
@@ -167,7 +138,7 @@ impl Inner {
                 Err(error) => break Some(error),
             }
         };
-        let ordered = Arc::new(Ordered { items: in_order(items, |item| &item.name), failed });
+        let ordered = Arc::new(Ordered::new(items, failed));
         *lock(&dir.ordered) = Some(Arc::clone(&ordered));
         Ok(ordered)
     }

@@ -225,21 +225,15 @@ impl Inner {
         } else {
             let first = if empties { theirs | Flags::WRITE | Flags::TRUNC } else { theirs };
             let emptied = empties.then(|| known.begin(Change::Size(0), self.link.runtime().coarse_wall()));
-            match open(&self.link, &path, first, Attrs::NONE).await {
-                Ok(held) => {
-                    if let Some(emptied) = emptied {
-                        emptied.done(0);
-                        self.files.is_resized(node, 0);
-                        self.note_unsynced(node, &held.session);
-                    }
-                    Slot::open(theirs, held)
-                }
-                Err(fault) => {
-                    return Err(self
-                        .why(fault, Attempt::Open { path: &path, writes: first.contains(Flags::WRITE) })
-                        .await);
-                }
+            let opened = open(&self.link, &path, first, Attrs::NONE).await;
+            let attempt = Attempt::Open { path: &path, writes: first.contains(Flags::WRITE) };
+            let held = self.explained(opened, attempt).await?;
+            if let Some(emptied) = emptied {
+                emptied.done(0);
+                self.files.is_resized(node, 0);
+                self.note_unsynced(node, &held.session);
             }
+            Slot::open(theirs, held)
         };
         self.files.add(cx, node, flags, (slot, asked, known))
     }
@@ -310,13 +304,8 @@ impl Inner {
                 read = self.read_range(&file, op.offset, len).await;
             }
         }
-        match read {
-            Ok(pieces) => Ok(Payload::Chunks(pieces)),
-            Err(fault) => {
-                let Ok(path) = self.inodes.path(file.node) else { return Err(fault.into()) };
-                Err(self.why(fault, Attempt::Open { path: &path, writes: false }).await)
-            }
-        }
+        let read = self.explained_by(read, file.node, |path| Attempt::Open { path, writes: false }).await;
+        read.map(Payload::Chunks)
     }
 
     async fn read_range(&self, file: &OpenFile, offset: u64, len: usize) -> Result<Vec<Bytes>, Fault> {
@@ -382,18 +371,10 @@ impl Inner {
             self.with_handle(&file, purpose, again, write).await.inspect(|&count| change.done(count))
         }
         .await;
-        match written {
-            Ok(count) => {
-                if !appends {
-                    file.content.end.fetch_max(op.offset + count, Ordering::AcqRel);
-                }
-                Ok(Count(count))
-            }
-            Err(fault) => {
-                let Ok(path) = self.inodes.path(file.node) else { return Err(fault.into()) };
-                Err(self.why(fault, Attempt::Write { path: &path }).await)
-            }
+        if let (Ok(count), false) = (&written, appends) {
+            file.content.end.fetch_max(op.offset + count, Ordering::AcqRel);
         }
+        self.explained_by(written, file.node, |path| Attempt::Write { path }).await.map(Count)
     }
 
     /// Whether what the caller writes clears set-id bits (see write(2)): the server does that by itself unless its user is

@@ -86,7 +86,7 @@ impl Inner {
         let path = self.inodes.child(op.dir, &op.name)?;
         let attrs = Attrs { permissions: Some(op.mode & 0o7777), ..Attrs::NONE };
         let made = self.change_and_look(&Request::MkDir { path: &path, attrs }, &path).await;
-        let attrs = self.made(&path, made).await?;
+        let attrs = self.explained(made, Attempt::Make { path: &path }).await?;
         let attrs = self.complete_mode(&path, attrs, op.mode).await;
         self.entry(op.dir, &op.name, &attrs)
     }
@@ -95,20 +95,13 @@ impl Inner {
         self.people.can_own()?;
         let path = self.inodes.child(op.dir, &op.name)?;
         let made = self.change_and_look(&Request::SymLink { target: &op.target, path: &path }, &path).await;
-        let mut attrs = self.made(&path, made).await?;
+        let mut attrs = self.explained(made, Attempt::Make { path: &path }).await?;
         if kind(&attrs) != FileKind::Symlink {
             // mod_sftp of proftpd has made the link, and tells of what it leads to: for kernels that is a failure.
             attrs.permissions = Some(FileKind::Symlink.bits() | 0o777);
             attrs.size = Some(op.target.len() as u64);
         }
         self.entry(op.dir, &op.name, &attrs)
-    }
-
-    async fn made(&self, path: &[u8], made: Result<Attrs, Fault>) -> Result<Attrs> {
-        match made {
-            Ok(attrs) => Ok(attrs),
-            Err(fault) => Err(self.why(fault, Attempt::Make { path }).await),
-        }
     }
 
     /// Only regular files can be made.
@@ -123,7 +116,7 @@ impl Inner {
         }
         self.people.can_own()?;
         let made = self.make_file(&path, Flags::WRITE, op.mode).await.map(|(_, attrs)| attrs);
-        let attrs = self.made(&path, made).await?;
+        let attrs = self.explained(made, Attempt::Make { path: &path }).await?;
         let attrs = self.complete_mode(&path, attrs, op.mode).await;
         self.entry(op.dir, &op.name, &attrs)
     }
@@ -216,10 +209,7 @@ impl Inner {
             Err(fault @ Fault::Refused(_)) => self.was_linked(&from, &to).await.ok_or(fault),
             made => made,
         };
-        let attrs = match made {
-            Ok(attrs) => attrs,
-            Err(fault) => return Err(self.why(fault, Attempt::Link { from: &from, to: &to }).await),
-        };
+        let attrs = self.explained(made, Attempt::Link { from: &from, to: &to }).await?;
         self.inodes.table().linked(op.node, op.dir, &op.name)?;
         self.keep(op.dir, &op.name);
         let entry = self.entry_of(op.node, self.inodes.ino(op.node)?, &attrs);
@@ -240,10 +230,9 @@ impl Inner {
         }
         let is_known = self.inodes.table().get(op.dir, &op.name).is_some();
         let remove = Request::Remove { path: &path };
-        match self.look_and_change(is_known.then_some(&path[..]), &remove).await {
-            Ok(attrs) => self.is_gone(op.dir, &op.name, attrs),
-            Err(fault) => return Err(self.why(fault, Attempt::Remove { path: &path }).await),
-        }
+        let removed = self.look_and_change(is_known.then_some(&path[..]), &remove).await;
+        let attrs = self.explained(removed, Attempt::Remove { path: &path }).await?;
+        self.is_gone(op.dir, &op.name, attrs);
         Ok(())
     }
 
@@ -276,13 +265,9 @@ impl Inner {
         {
             removed = self.change(&request).await;
         }
-        match removed {
-            Ok(()) => {
-                self.is_gone(op.dir, &op.name, None);
-                Ok(())
-            }
-            Err(fault) => Err(self.why(fault, Attempt::RmDir { path: &path }).await),
-        }
+        self.explained(removed, Attempt::RmDir { path: &path }).await?;
+        self.is_gone(op.dir, &op.name, None);
+        Ok(())
     }
 
     pub(crate) async fn rename_to(&self, op: Rename) -> Result<()> {
@@ -304,12 +289,8 @@ impl Inner {
             Err(Fault::Refused(_)) if self.was_renamed(&op, (&from, &to)).await => Ok(None),
             renamed => renamed,
         };
-        let replaced = match renamed {
-            Ok(replaced) => replaced,
-            Err(fault) => {
-                return Err(self.why(fault, Attempt::Rename { from: &from, to: &to, replaces }).await);
-            }
-        };
+        let attempt = Attempt::Rename { from: &from, to: &to, replaces };
+        let replaced = self.explained(renamed, attempt).await?;
         let table = self.inodes.table();
         let moved = table.get(op.dir, &op.name);
         if replaced.is_some() && moved != table.get(op.to_dir, &op.to_name) {

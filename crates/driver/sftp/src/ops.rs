@@ -214,11 +214,6 @@ impl Driver for Sftp {
     }
 
     async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
-        let mut path = Vec::new();
-        for name in self.0.inodes.table().path(op.node)? {
-            path.push(b'/');
-            path.extend_from_slice(&name);
-        }
-        Target::new(if path.is_empty() { b"/".to_vec() } else { path })
+        self.0.inodes.locate(op.node)
     }
 }

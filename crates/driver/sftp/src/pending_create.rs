@@ -238,14 +238,9 @@ impl Inner {
     async fn open_other(&self, path: &[u8], flags: Flags) -> Result<(Held, Attrs)> {
         let attrs = self.look(path).await?;
         must_be_regular(kind(&attrs))?;
-        let held = match open(&self.link, path, flags, Attrs::NONE).await {
-            Ok(held) => held,
-            Err(fault) => {
-                return Err(self
-                    .why(fault, Attempt::Open { path, writes: flags.contains(Flags::WRITE) })
-                    .await);
-            }
-        };
+        let opened = open(&self.link, path, flags, Attrs::NONE).await;
+        let attempt = Attempt::Open { path, writes: flags.contains(Flags::WRITE) };
+        let held = self.explained(opened, attempt).await?;
         let size = if flags.contains(Flags::TRUNC) { Some(0) } else { attrs.size };
         Ok((held, Attrs { size, ..attrs }))
     }

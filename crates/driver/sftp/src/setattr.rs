@@ -51,16 +51,10 @@ impl Inner {
         let mut now = None;
         if let Some(bytes) = wanted.size {
             let size = Attrs { size: Some(bytes), ..Attrs::NONE };
-            now = Some(match self.set_noted(subject, size, Change::Size(bytes)).await {
-                Ok(attrs) => {
-                    subject.node.iter().for_each(|node| self.files.is_resized(*node, bytes));
-                    attrs
-                }
-                Err(fault) => {
-                    let path = subject.path.as_deref().unwrap_or_default();
-                    return Err(self.why(fault, Attempt::Resize { path }).await);
-                }
-            });
+            let resized = self.set_noted(subject, size, Change::Size(bytes)).await;
+            let path = subject.path.as_deref().unwrap_or_default();
+            now = Some(self.explained(resized, Attempt::Resize { path }).await?);
+            subject.node.iter().for_each(|node| self.files.is_resized(*node, bytes));
         }
         let rest = async {
             now = self.set_owner(subject, wanted, now).await?;
@@ -77,10 +71,7 @@ impl Inner {
             }
         };
         let rest: Result<Attrs, Fault> = rest.await;
-        match rest {
-            Ok(attrs) => Ok(attrs),
-            Err(fault) => Err(self.why(fault, Attempt::SetAttr).await),
-        }
+        self.explained(rest, Attempt::SetAttr).await
     }
 
     async fn set_owner(

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the operations share: nodes, and how files look.
 
-use super::{FileServer, Found, Version};
+use super::{Asked, FileServer, Found, Version};
 use crate::diagnosis::{Attempt, Probe, diagnose};
 use crate::fault::{Fault, Refusal};
 use crate::inode_table::InodeTable;
+use crate::listing::Ordered;
 use crate::node_locks::NodeLocks;
 use crate::open_files::OpenFiles;
 use crate::options::FileOptions;
@@ -37,8 +38,8 @@ pub(super) struct Inner<S> {
     pub(super) runtime: Arc<dyn Runtime>,
 }
 
-/// The names of an open directory by their cookies, and why there may be more.
-pub(super) type Dir = Arc<(Vec<(u64, (Name, Found))>, Option<Error>)>;
+/// The names of an open directory.
+pub(super) type Dir = Arc<Ordered<(Name, Found)>>;
 
 impl<S: FileServer> Inner<S> {
     /// The staged state of a node, as far as the server does not have it.
@@ -147,6 +148,14 @@ impl<S: FileServer> Inner<S> {
         match listed {
             Some(listed) => Ok(version(listed)),
             None => self.look(path).await.map(|found| version(&found)),
+        }
+    }
+
+    /// What came of an attempt, with the error to report.
+    pub(super) async fn explained<T>(&self, outcome: Asked<T, S>, attempt: Attempt<'_>) -> Result<T> {
+        match outcome {
+            Ok(done) => Ok(done),
+            Err(fault) => Err(self.why(fault, attempt).await),
         }
     }
 

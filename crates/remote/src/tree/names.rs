@@ -72,9 +72,8 @@ impl<S: FileServer> Inner<S> {
 
     pub(super) async fn mkdir(&self, op: MkDir) -> Result<Entry> {
         let path = self.inodes.child(op.dir, &op.name)?;
-        if let Err(fault) = self.server.make_dir(&path, op.mode & 0o7777).await {
-            return Err(self.why(fault, Attempt::Make { path: &path }).await);
-        }
+        let made = self.server.make_dir(&path, op.mode & 0o7777).await;
+        self.explained(made, Attempt::Make { path: &path }).await?;
         let listed = self.look(&path).await?;
         self.entry(op.dir, &op.name, Some(&listed))
     }
@@ -89,9 +88,7 @@ impl<S: FileServer> Inner<S> {
         if self.staging.all().into_iter().any(|(node, _)| is_new(node) && below(node)) {
             return Err(Errno::ENOTEMPTY.into());
         }
-        if let Err(fault) = self.server.remove_dir(&path).await {
-            return Err(self.why(fault, Attempt::RmDir { path: &path }).await);
-        }
+        self.explained(self.server.remove_dir(&path).await, Attempt::RmDir { path: &path }).await?;
         self.inodes.table().removed(op.dir, &op.name);
         Ok(())
     }
@@ -116,17 +113,12 @@ impl<S: FileServer> Inner<S> {
     }
 
     pub(super) async fn remove_file(&self, path: &[u8]) -> Result<()> {
-        match self.server.remove(path).await {
-            Ok(()) => Ok(()),
-            Err(fault) => Err(self.why(fault, Attempt::Remove { path }).await),
-        }
+        self.explained(self.server.remove(path).await, Attempt::Remove { path }).await
     }
 
     async fn rename_file(&self, from: &[u8], to: &[u8]) -> Result<()> {
-        match self.replace(from, to, None).await {
-            Ok(_) => Ok(()),
-            Err(fault) => Err(self.why(fault, Attempt::Rename { from, to, replaces: true }).await),
-        }
+        let renamed = self.replace(from, to, None).await;
+        self.explained(renamed, Attempt::Rename { from, to, replaces: true }).await.map(drop)
     }
 
     /// Prepares a file for losing its name; whether that is all. One that is open goes on under a silly name, unless all of it is

@@ -4,7 +4,7 @@
 use super::inner::{Dir, Inner};
 use super::{FileServer, FileTree, Found, Listing};
 use crate::diagnosis::Attempt;
-use crate::listing::in_order;
+use crate::listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
 use crate::symlink::{contained, relative_target};
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
@@ -46,9 +46,11 @@ const OPS: OpSet = OpSet::of(&[
     OpCode::Locate,
 ]);
 
-/// What an entry counts beside its name when a listing is cut into pieces, in bytes.
-const DIRENT: usize = 24;
-const DIRENT_PLUS: usize = 152;
+impl Named for (Name, Found) {
+    fn name(&self) -> &Name {
+        &self.0
+    }
+}
 
 impl<S: FileServer> FileTree<S> {
     async fn run<T: Send + 'static, F>(&self, work: impl FnOnce(Arc<Inner<S>>) -> F) -> Result<T>
@@ -291,9 +293,7 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
-        let names = self.0.inodes.table().path(op.node)?;
-        let path: Vec<u8> = names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
-        Target::new(if path.is_empty() { b"/".to_vec() } else { path })
+        self.0.inodes.locate(op.node)
     }
 }
 
@@ -326,10 +326,8 @@ impl<S: FileServer> Inner<S> {
     /// The names in a directory in the order of their cookies, with files that the server does not have yet.
     async fn names(&self, node: Node) -> Result<Dir> {
         let path = self.inodes.path(node)?;
-        let Listing { names: listed, mut odd } = match self.server.list(&path).await {
-            Ok(listing) => listing,
-            Err(fault) => return Err(self.why(fault, Attempt::List { path: &path }).await),
-        };
+        let listing = self.explained(self.server.list(&path).await, Attempt::List { path: &path }).await?;
+        let Listing { names: listed, mut odd } = listing;
         let mut names = Vec::new();
         for listed in listed {
             let Ok(name) = Name::new(listed.name.clone()) else {
@@ -358,15 +356,10 @@ impl<S: FileServer> Inner<S> {
                 format!("the server lists what is no name of a file here, as '{line}': not all may be shown");
             Errno::EIO.because(why)
         });
-        Ok(Arc::new((in_order(names, |(name, _)| name), odd)))
+        Ok(Arc::new(Ordered::new(names, odd)))
     }
 
-    /// Names of an open directory after `cookie`, as many as fit into `size` when each counts `each` and its name; and whether
-    /// the directory ends with them.
-    ///
-    /// # Errors
-    /// After all names, `EIO` where the server has listed what is none: a program that copies or compares must not take the rest
-    /// for all.
+    /// Names of an open directory, as [`Ordered::after`] has them.
     async fn piece(
         &self,
         (node, handle): (Node, Handle),
@@ -381,20 +374,6 @@ impl<S: FileServer> Inner<S> {
             _ => self.names(node).await?,
         };
         lock(&self.dirs).insert(handle, (Arc::clone(&dir), true));
-        let (all, odd) = &*dir;
-        let rest = &all[all.partition_point(|(at, _)| *at <= cookie)..];
-        let (mut left, mut names) = (size, Vec::new());
-        for (at, item) in rest {
-            let takes = each + item.0.len();
-            if takes > left && !names.is_empty() {
-                return Ok((names, false));
-            }
-            left = left.saturating_sub(takes);
-            names.push((*at, item.clone()));
-        }
-        match odd {
-            Some(error) if names.is_empty() => Err(error.clone()),
-            odd => Ok((names, odd.is_none())),
-        }
+        dir.after(cookie, (size, each), |_| true)
     }
 }

@@ -201,11 +201,9 @@ impl<S: FileServer> Inner<S> {
             // Some servers refuse permissions for some files; the content matters more.
             let _ = self.server.set_mode(path, mode).await;
         }
-        match sent {
-            // Another client may replace it by a file of the same size.
-            Ok(()) => Ok(self.version(path, None).await.ok()),
-            Err(fault) => Err(self.why(fault, Attempt::Open { path, writes: true }).await),
-        }
+        self.explained(sent, Attempt::Open { path, writes: true }).await?;
+        // Another client may replace it by a file of the same size.
+        Ok(self.version(path, None).await.ok())
     }
 
     /// No file has this name: servers of whole files have no way to make one only if there is none, so this is asked last.
