@@ -82,8 +82,6 @@ pub struct Frame {
     pub body: Bytes,
     /// How it is sent.
     pub lane: Lane,
-    /// How long to be patient instead of [`Limits::patience`].
-    pub patience: Option<Duration>,
     /// It is sent only if this is still held when its turn comes; otherwise it fails with [`Error::Lost`].
     pub wanted: Option<Weak<()>>,
 }
@@ -148,12 +146,12 @@ impl Error {
 impl Frame {
     /// A small request.
     pub fn first(head: BytesMut) -> Self {
-        Frame { head, body: Bytes::new(), lane: Lane::First, patience: None, wanted: None }
+        Frame { head, body: Bytes::new(), lane: Lane::First, wanted: None }
     }
 
     /// A request that moves `bytes` bytes of content; those it brings along itself are in `body`.
     pub fn bulk(head: BytesMut, body: Bytes, bytes: usize) -> Self {
-        Frame { head, body, lane: Lane::Bulk(bytes), patience: None, wanted: None }
+        Frame { head, body, lane: Lane::Bulk(bytes), wanted: None }
     }
 
     fn bulk_bytes(&self) -> usize {

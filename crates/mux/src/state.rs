@@ -64,7 +64,6 @@ struct Waiting {
     /// `None` when the caller no longer waits.
     then: Option<Then>,
     late: Option<Instant>,
-    patience: Duration,
     sent: Sent,
     /// Bytes of content that the request had with it.
     brought: usize,
@@ -157,7 +156,7 @@ impl Shared {
         }
         state.next_call += 1;
         let call = state.next_call;
-        let is_earlier = state.wants(since.checked_add(frame.patience.unwrap_or(self.limits.patience)));
+        let is_earlier = state.wants(since.checked_add(self.limits.patience));
         let queue = match frame.lane {
             Lane::First => &mut state.first,
             Lane::Bulk(_) => &mut state.bulk,
@@ -199,10 +198,9 @@ impl Shared {
             let Queued { call, mut frame, then, room, .. } = queued;
             let tag = state.free_tag();
             self.protocol.set_tag(&mut frame.head, tag);
-            let patience = frame.patience.unwrap_or(self.limits.patience);
-            let late = now.checked_add(patience);
+            let late = now.checked_add(self.limits.patience);
             let (sent, brought) = (state.window.send(now, frame.bulk_bytes()), frame.body.len());
-            state.sent.insert(tag, Waiting { call, then, late, patience, sent, brought, room });
+            state.sent.insert(tag, Waiting { call, then, late, sent, brought, room });
             if let Some(late) = late {
                 state.late.insert((late, call), tag);
                 is_earlier |= state.wants(Some(late));
@@ -267,7 +265,7 @@ impl Shared {
     pub(crate) fn give_up(&self) -> Timer {
         let now = Instant::now();
         let mut state = self.lock();
-        let mut given_up = state.take_late(now);
+        let mut given_up = state.take_late(now, self.limits.patience);
         given_up.extend(state.take_stuck(now, self.limits.patience));
         let next = state.next_alarm(self.limits.patience);
         state.alarm = next;
@@ -337,15 +335,15 @@ impl Queued {
 
     /// When it is given up unless something is sent or received before.
     fn late(&self, progress: Instant, patience: Duration) -> Option<Instant> {
-        self.silent_since(progress).checked_add(self.frame.patience.unwrap_or(patience))
+        self.silent_since(progress).checked_add(patience)
     }
 }
 
 impl Waiting {
     /// Until when to wait, given when something came last: what is before it in line may be what takes its time.
-    fn extension(&self, progress: Instant) -> Option<Instant> {
-        let latest = self.sent.at.checked_add(self.patience * EXTENSIONS)?;
-        Some(latest.min(progress.checked_add(self.patience)?))
+    fn extension(&self, progress: Instant, patience: Duration) -> Option<Instant> {
+        let latest = self.sent.at.checked_add(patience * EXTENSIONS)?;
+        Some(latest.min(progress.checked_add(patience)?))
     }
 }
 
@@ -362,11 +360,11 @@ impl State {
     }
 
     /// Takes away those who wait for a reply and have waited too long.
-    fn take_late(&mut self, now: Instant) -> Vec<GivenUp> {
+    fn take_late(&mut self, now: Instant, patience: Duration) -> Vec<GivenUp> {
         let mut given_up = Vec::new();
         while let Some(((_, call), tag)) = self.first_late(now) {
             let Some(waiting) = self.sent.get_mut(&tag) else { continue };
-            waiting.late = waiting.extension(self.progress).filter(|&later| later > now);
+            waiting.late = waiting.extension(self.progress, patience).filter(|&later| later > now);
             if let Some(later) = waiting.late {
                 self.late.insert((later, call), tag);
                 continue;
