@@ -25,6 +25,10 @@ use tokio_rustls::TlsConnector;
 /// How much of a staged file is read at once, in bytes.
 const PIECE: usize = 1 << 18;
 
+/// What a line of a listing takes in memory beside its text, in bytes: what it says, twice while names are put in order, and
+/// the name in an allocation of its own.
+const LINE: usize = 448;
+
 /// A connection of any kind.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -128,8 +132,9 @@ async fn send_from(
 /// Gives the lines that come to `take`: without what ends them, and what is left at the end as one.
 ///
 /// # Errors
-/// Those of the connection, `ETIMEDOUT` when nothing comes for so long, `EPROTO` for a line without an end, and `EFBIG`
-/// for more than `most` bytes, which `option` permits.
+/// Those of the connection, `ETIMEDOUT` when nothing comes for so long, `EPROTO` for a line without an end, and `EFBIG` when
+/// what is made of the lines takes more than `most` bytes of memory, which `option` permits: the lines themselves, and [`LINE`]
+/// for each.
 pub async fn receive_lines<R>(
     stream: &mut Box<dyn Stream>,
     (limit, line_max): (Duration, usize),
@@ -140,12 +145,7 @@ pub async fn receive_lines<R>(
     while !is_end {
         buffer.reserve(1 << 14);
         let count = within(limit, "receiving", stream.read_buf(&mut buffer)).await.map_err(Fault::Lost)?;
-        (size, is_end) = (size + count, count == 0);
-        if size > most {
-            let why =
-                format!("what the server lists is longer than {most} bytes; {option}=BYTES permits more");
-            return Err(Errno::EFBIG.because(why).into());
-        }
+        is_end = count == 0;
         loop {
             let line = match buffer.iter().position(|&byte| byte == b'\n') {
                 Some(end) => buffer.split_to(end + 1),
@@ -156,6 +156,13 @@ pub async fn receive_lines<R>(
                 None if is_end && !buffer.is_empty() => buffer.split(),
                 None => break,
             };
+            size = size.saturating_add(line.len() + LINE);
+            if size > most {
+                let why = format!(
+                    "what the server lists takes more than {most} bytes of memory; {option}=BYTES permits more"
+                );
+                return Err(Errno::EFBIG.because(why).into());
+            }
             let line = line.strip_suffix(b"\n").unwrap_or(&line);
             take(line.strip_suffix(b"\r").unwrap_or(line));
         }
@@ -286,9 +293,9 @@ mod tests {
     #[tokio::test]
     async fn lines_are_cut_out_of_what_comes_and_bounded() {
         for (text, most, expected) in [
-            (&b"a \r\n\nb\rc"[..], 100, Ok(vec!["a ", "", "b\rc"])),
-            (b"a\nb\n", 3, Err(Errno::EFBIG)),
-            (b"a\n0123456789x", 100, Err(Errno::EPROTO)),
+            (&b"a \r\n\nb\rc"[..], 3 * LINE + 8, Ok(vec!["a ", "", "b\rc"])),
+            (b"a\nb\n", 2 * LINE + 3, Err(Errno::EFBIG)),
+            (b"a\n0123456789x", 1000, Err(Errno::EPROTO)),
         ] {
             let mut lines = Vec::new();
             let mut stream: Box<dyn Stream> = Box::new(tokio::io::join(text, tokio::io::sink()));
