@@ -70,6 +70,7 @@ impl<S: FileServer> Driver for FileTree<S> {
         Abilities {
             identity: Identity::ByPath,
             cookies_by_name: true,
+            attrs_may_fail: true,
             parallel: Parallel { reads: 1, listings: 1 },
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,

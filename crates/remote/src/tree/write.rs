@@ -187,6 +187,13 @@ impl<S: FileServer> Inner<S> {
         {
             return Ok(());
         }
+        if let (Some(time), None, None, false) =
+            (attrs.mtime, attrs.mode, attrs.size, self.server.sets_times())
+        {
+            // Nothing of the file has to be at the server for that.
+            let why = "the server has no command that sets the time of a file";
+            return self.without_time(node, time, Errno::EOPNOTSUPP.because(why));
+        }
         self.upload(node).await?;
         if attrs.size.is_some() && !is_open {
             self.staging.end(node);
@@ -199,24 +206,29 @@ impl<S: FileServer> Inner<S> {
             }
             self.staging.update(node, |state| state.mode = mode);
         }
-        let time = match attrs.mtime {
-            Some(SetTime::To(time)) => time,
-            Some(SetTime::Now) => self.runtime.wall(),
-            None => return Ok(()),
-        };
+        let Some(time) = attrs.mtime else { return Ok(()) };
+        let at = if let SetTime::To(time) = time { time } else { self.runtime.wall() };
         // What the server tells of it then may be rounded.
         self.staging.update(node, |state| state.seen = None);
-        let Err(fault) = self.server.set_time(&path, time).await else { return Ok(()) };
+        let Err(fault) = self.server.set_time(&path, at).await else { return Ok(()) };
         let error = self.why_not_set(fault, &path).await;
-        let cannot = matches!(error.errno, Errno::EPERM | Errno::EOPNOTSUPP);
-        match cannot && self.inodes.kind(node)? == FileKind::Directory {
+        self.without_time(node, time, error)
+    }
+
+    /// The outcome where a time was not set for this reason.
+    fn without_time(&self, node: Node, time: SetTime, error: Error) -> Result<()> {
+        let passes = match error.errno {
             // Copying a tree would fail at each of its directories, whose times say nothing of their content.
-            true => {
-                tracing::debug!(%error, "the time of a directory was not set");
-                Ok(())
-            }
-            false => Err(error),
+            Errno::EPERM | Errno::EOPNOTSUPP if self.inodes.kind(node)? == FileKind::Directory => true,
+            // The present time is that of the next upload, and touch(1) has made a file.
+            Errno::EOPNOTSUPP => time == SetTime::Now,
+            _ => false,
+        };
+        if !passes {
+            return Err(error);
         }
+        tracing::debug!(%error, "a time was not set");
+        Ok(())
     }
 
     async fn why_not_set(&self, fault: Fault<S::Refusal>, path: &[u8]) -> Error {

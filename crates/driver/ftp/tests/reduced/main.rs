@@ -5,7 +5,7 @@ mod server;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};
 use outrigger_core::ops::{FSync, OpenFlags, RenameFlags, Write};
-use outrigger_core::{Errno, Handle, HeapKeep, Keep, Name, Result, Runtime, Serve, SetAttrs};
+use outrigger_core::{Errno, Handle, HeapKeep, Keep, Name, Result, Runtime, Serve, SetAttrs, SetTime, Time};
 use outrigger_driver_ftp::{Options, connect};
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{Authority, Closed, FileOptions, OpenFiles};
@@ -362,4 +362,48 @@ fn an_upload_that_is_confirmed_and_not_there_is_an_error() {
     let error = file.sync(false).expect_err("the old one is there");
     assert_eq!(error.errno, Errno::EIO);
     assert!(error.reason.is_some_and(|why| why.contains("3 bytes of it, 13 were sent")));
+}
+
+#[test]
+fn a_server_without_a_command_for_times_says_so_where_they_are_set_and_is_not_asked_again() {
+    let server = Server::start(USUAL, &[("SITE", "502 SITE not understood")]);
+    let far = open(&server);
+    let to = |mtime| SetAttrs { mtime: Some(mtime), ..SetAttrs::default() };
+    let past = SetTime::To(Time::new(978_307_200, 0));
+    for number in 0..3 {
+        let text = format!("f{number}");
+        let (mut inode, file) = far.root().create(&name(&text), 0o644, OpenFlags::WRITE_ONLY).expect("made");
+        file.write_all_at(0, b"content".to_vec().into()).expect("staged");
+        let error = inode.set_through(&file, to(past)).expect_err("no times");
+        assert_eq!(error.errno, Errno::EOPNOTSUPP, "{error}");
+        assert!(error.reason.is_some_and(|why| why.contains("no command that sets the time")));
+        inode.set_through(&file, to(SetTime::Now)).expect("passed over");
+        file.close().expect("stored");
+        assert_eq!(fs::read(server.at(&text)).expect("there"), b"content");
+    }
+    // SITE HELP, and the two forms of SITE UTIME once.
+    assert_eq!(server.asked("SITE"), 3);
+}
+
+/// In FEAT it has none, and MDTM with a time sets it.
+#[test]
+fn a_refusal_to_set_the_time_of_one_file_says_nothing_of_others() {
+    let server = Server::start(USUAL, &[("SITE", "502 SITE not understood")]);
+    server.change(|ways| ways.sets_times = true);
+    for name in ["f", "g"] {
+        put(&server, name, b"content", 0);
+    }
+    let far = open(&server);
+    let past = SetTime::To(Time::new(1_000_000_000, 0));
+    let set = |text: &str| {
+        let mut inode = far.root().lookup(&name(text)).expect("found");
+        inode.set(SetAttrs { mtime: Some(past), ..SetAttrs::default() }).map(drop)
+    };
+    set("f").expect("set");
+    server.change(|ways| _ = ways.refuses.insert("MDTM", "550 not yours"));
+    assert_eq!(set("g").expect_err("refused").errno, Errno::EPERM);
+    server.change(|ways| _ = ways.refuses.remove("MDTM"));
+    set("g").expect("set");
+    let time = fs::metadata(server.at("g")).expect("there").modified().expect("a time");
+    assert_eq!(time, UNIX_EPOCH + Duration::from_secs(1_000_000_000));
 }
