@@ -38,8 +38,9 @@
 //! # When the connection is lost
 //!
 //! Requests that only ask are made again, and a read goes on where it was, unless size or time of the file show that it was changed
-//! (`ESTALE`). An upload begins anew; an append goes on after what has arrived. Rename, mkdir, rmdir and unlink are not made again:
-//! `EIO`. A server that is silent for `timeout=SECONDS` costs `ETIMEDOUT`; one that was there and refuses connections is tried
+//! (`ESTALE`); where it was silent for `timeout=SECONDS` twice, it is taken to hang. An upload begins anew; an append goes on after what has
+//! arrived. Rename, mkdir, rmdir and unlink are not made again:
+//! `EIO`. A server that is silent costs `ETIMEDOUT` after at most two times `timeout=SECONDS`; one that was there and refuses connections is tried
 //! again for as long.
 //!
 //! # When this process is killed

@@ -8,6 +8,7 @@ use crate::silly_rename::{SILLY_PREFIX, unique_name};
 use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags, RmDir, Unlink};
 use outrigger_core::reply::{Created, Entry, OpenHow, Opened};
 use outrigger_core::{Attr, Errno, FileKind, Name, Node, Result};
+use std::sync::Arc;
 
 /// How a file is opened: closing one that was not written has nothing to tell.
 pub(super) fn opened(handle: outrigger_core::Handle, flags: OpenFlags) -> Opened {
@@ -66,7 +67,7 @@ impl<S: FileServer> Inner<S> {
     }
 
     /// Makes an empty file.
-    pub(super) async fn make_file(&self, dir: Node, name: &Name, mode: u32) -> Result<Entry> {
+    pub(super) async fn make_file(self: &Arc<Self>, dir: Node, name: &Name, mode: u32) -> Result<Entry> {
         let flags = OpenFlags::WRITE_ONLY | OpenFlags::EXCL;
         let op = Create { dir, name: name.clone(), mode, umask: 0, flags, initial: None };
         let Created { entry, opened } = self.create(op).await?;

@@ -175,10 +175,16 @@ impl<S: FileServer> Driver for FileTree<S> {
         self.run(async move |inner| inner.create(op).await).await
     }
 
-    async fn read(&self, _: &Cx, op: Read) -> Result<Payload> {
+    async fn read(&self, cx: &Cx, op: Read) -> Result<Payload> {
+        let cancel = cx.cancel.clone();
         self.run(async move |inner| {
             let Read { node, offset, len, .. } = op;
             let _lock = inner.locks.lock(node).await;
+            // One that is not waited for any more must not keep who closes the file waiting for a server that hangs.
+            let read = async {
+                let read = cancel.unless_raised(inner.read_at(node, offset, len as usize)).await;
+                read.unwrap_or_else(|| Err(Errno::EINTR.into()))
+            };
             if inner.goes_back(node, offset) {
                 // Without room for all of it, the file is sent once more up to there.
                 let _ = inner.stage(node, 0).await;
@@ -189,9 +195,9 @@ impl<S: FileServer> Driver for FileTree<S> {
                 }
                 Some(_) => {
                     inner.upload(node).await?;
-                    Ok(inner.read_at(node, offset, len as usize).await?.into())
+                    Ok(read.await?.into())
                 }
-                None => Ok(inner.read_at(node, offset, len as usize).await?.into()),
+                None => Ok(read.await?.into()),
             }
         })
         .await

@@ -5,9 +5,9 @@ use super::inner::Inner;
 use super::{Begun, FileServer};
 use crate::diagnosis::Attempt;
 use crate::fault::Fault;
-use crate::reconnect::REPEATS;
+use crate::reconnect::Repeats;
 use bytes::{Buf, Bytes, BytesMut};
-use outrigger_core::{Errno, Node, Result, lock};
+use outrigger_core::{Errno, Error, Node, Result, lock};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
@@ -116,8 +116,8 @@ impl<S: FileServer> Inner<S> {
     pub(super) async fn read_at(&self, node: Node, offset: u64, len: usize) -> Result<Bytes> {
         let readings = self.server.readings();
         let mut known = readings.take(node).filter(|reading| reading.serves(offset));
-        let mut before = None;
-        for _ in 0..=REPEATS {
+        let (mut before, mut repeats) = (None, Repeats::default());
+        loop {
             let mut reading = match known.take() {
                 Some(reading) => reading,
                 None => {
@@ -130,14 +130,16 @@ impl<S: FileServer> Inner<S> {
                     Reading { start, window: BytesMut::new(), transfer, version, from_front: start < offset }
                 }
             };
-            if self.receive_until(&mut reading, offset, len).await? {
-                let data = reading.take(offset, len);
-                readings.lock().insert(node, reading);
-                return Ok(data);
+            match self.receive_until(&mut reading, offset, len).await? {
+                None => {
+                    let data = reading.take(offset, len);
+                    readings.lock().insert(node, reading);
+                    return Ok(data);
+                }
+                Some(lost) if !repeats.another(&lost) => return Err(lost),
+                Some(_) => before = Some(reading.version),
             }
-            before = Some(reading.version);
         }
-        Err(Errno::EIO.because("the connection was lost again and again"))
     }
 
     /// Begins a transfer. Servers refuse to begin where a file has ended.
@@ -153,13 +155,13 @@ impl<S: FileServer> Inner<S> {
         }
     }
 
-    /// False when the connection was lost.
+    /// Why the connection was lost, if it was.
     async fn receive_until(
         &self,
         reading: &mut Reading<S::Transfer>,
         offset: u64,
         len: usize,
-    ) -> Result<bool> {
+    ) -> Result<Option<Error>> {
         let wanted = offset.saturating_add(len as u64);
         while reading.end() < wanted
             && let Some(transfer) = &mut reading.transfer
@@ -173,7 +175,7 @@ impl<S: FileServer> Inner<S> {
                 received => received.map(drop),
             };
             match received {
-                Err(Fault::Lost(_)) => return Ok(false),
+                Err(Fault::Lost(lost)) => return Ok(Some(lost)),
                 received => received?,
             }
             reading.is_whole()?;
@@ -183,6 +185,6 @@ impl<S: FileServer> Inner<S> {
             reading.window.advance(dropped);
             reading.start += dropped as u64;
         }
-        Ok(true)
+        Ok(None)
     }
 }

@@ -156,19 +156,43 @@ impl<S: FileServer> Inner<S> {
 
     /// Closes a file; what it could not upload then is lost, after close(2) has said so. What was written by the handle is stored now, since
     /// the error of one that only reads would go nowhere.
-    pub(super) async fn close(&self, node: Node, handle: Handle) -> Result<()> {
-        let _lock = self.locks.lock(node).await;
-        let wrote = self.open.flags(handle).is_ok_and(OpenFlags::writes);
-        let closed = self.open.close(handle);
-        if closed == Closed::InUse {
-            return if wrote && !self.open.is_removed(node) { self.upload(node).await } else { Ok(()) };
+    pub(super) async fn close(self: &Arc<Self>, node: Node, handle: Handle) -> Result<()> {
+        if self.open.flags(handle).is_ok_and(OpenFlags::writes) {
+            let _lock = self.locks.lock(node).await;
+            return match self.open.close(handle) {
+                Closed::InUse if self.open.is_removed(node) => Ok(()),
+                Closed::InUse => self.upload(node).await,
+                Closed::Last => self.closed(node, false).await,
+                Closed::LastRemoved => self.closed(node, true).await,
+            };
         }
-        self.server.readings().take(node);
-        let outcome = if closed == Closed::LastRemoved {
-            self.remove_silly(node).await
-        } else {
-            self.upload(node).await
+        let is_removed = match self.open.close(handle) {
+            Closed::InUse => return Ok(()),
+            Closed::Last => false,
+            Closed::LastRemoved => true,
         };
+        let inner = Arc::clone(self);
+        let rest = async move {
+            let _lock = inner.locks.lock(node).await;
+            match inner.open.is_open(node) {
+                // It was opened again meanwhile.
+                true => Ok(()),
+                false => inner.closed(node, is_removed).await,
+            }
+        };
+        // A file can be made without being opened for writing.
+        if is_removed || self.staged(node).is_some() {
+            return rest.await;
+        }
+        // A read that is not waited for any more may still wait for a server that hangs. What fails is in the log.
+        self.runtime.spawn(Box::pin(async move { _ = rest.await }));
+        Ok(())
+    }
+
+    /// Ends what is here of a file that is not open any more; the caller holds the lock of the node.
+    async fn closed(&self, node: Node, is_removed: bool) -> Result<()> {
+        self.server.readings().take(node);
+        let outcome = if is_removed { self.remove_silly(node).await } else { self.upload(node).await };
         self.staging.end(node);
         outcome.inspect_err(|error| tracing::error!(%error, "a file could not be uploaded or removed"))
     }

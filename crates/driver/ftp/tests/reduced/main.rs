@@ -5,7 +5,9 @@ mod server;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};
 use outrigger_core::ops::{FSync, OpenFlags, RenameFlags, Write};
-use outrigger_core::{Errno, Handle, HeapKeep, Keep, Name, Result, Runtime, Serve, SetAttrs, SetTime, Time};
+use outrigger_core::{
+    Cancel, Errno, Handle, HeapKeep, Keep, Name, Result, Runtime, Serve, SetAttrs, SetTime, Time,
+};
 use outrigger_driver_ftp::{Options, connect};
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{Authority, Closed, FileOptions, OpenFiles};
@@ -406,4 +408,33 @@ fn a_refusal_to_set_the_time_of_one_file_says_nothing_of_others() {
     set("g").expect("set");
     let time = fs::metadata(server.at("g")).expect("there").modified().expect("a time");
     assert_eq!(time, UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up_after_a_second_attempt() {
+    let server = Server::start(USUAL, &[("REST", "502 not implemented")]);
+    put(&server, "f", &content(3_000_000), 0);
+    server.change(|ways| ways.stalls = true);
+    let far = try_open(&server, &[("timeout", "1")], None).expect("connected");
+    let file = far.file("/f", OpenFlags::empty());
+    let error = file.read_at(2_900_000, 1000).expect_err("it hangs");
+    assert_eq!((error.errno, server.asked("RETR")), (Errno::ETIMEDOUT, 2), "{error}");
+}
+
+#[test]
+fn a_read_that_is_given_up_does_not_keep_its_file_from_being_closed() {
+    let server = Server::start(USUAL, &[("REST", "502 not implemented")]);
+    put(&server, "f", &content(3_000_000), 0);
+    server.change(|ways| ways.stalls = true);
+    let cancel = Cancel::default();
+    let settings =
+        Settings { cancel: cancel.clone(), grace: Duration::from_secs(600), ..Settings::default() };
+    let far = try_open(&server, &[("timeout", "600")], None).expect("connected");
+    let client = Client::new(Arc::clone(far.client.service()), far._runtime.clone(), settings);
+    let file = client.walk(b"/f", Follow::Yes).expect("found").open(OpenFlags::empty()).expect("opened");
+    let reading = thread::spawn(move || file.read_at(2_900_000, 1000).map(drop));
+    server.until_asked("RETR");
+    cancel.raise();
+    // It ends with the file closed.
+    assert_eq!(reading.join().expect("no panic").expect_err("given up").errno, Errno::EINTR);
 }
