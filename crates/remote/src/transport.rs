@@ -175,6 +175,8 @@ pub async fn receive_lines<R>(
 pub struct Tls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    /// The user has said which certificates are trusted.
+    is_pinned: bool,
 }
 
 impl Tls {
@@ -205,7 +207,7 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
-        Ok(Tls { config: Arc::new(config), name })
+        Ok(Tls { config: Arc::new(config), name, is_pinned: trusted.is_some() })
     }
 
     /// The same, where sessions are resumed among the connections that this copy makes only.
@@ -213,7 +215,21 @@ impl Tls {
     pub fn separate(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.resumption = Resumption::in_memory_sessions(16);
-        Tls { config: Arc::new(config), name: self.name.clone() }
+        Tls { config: Arc::new(config), ..self.clone() }
+    }
+
+    /// Why TLS does not come about, and what to do about it.
+    fn advice(&self, refused: &rustls::Error) -> String {
+        match refused {
+            rustls::Error::InvalidCertificate(_) if self.is_pinned => {
+                format!("{refused} (it is none of the certificates in ca=FILE, and not signed by one)")
+            }
+            rustls::Error::InvalidCertificate(_) => format!(
+                "{refused} (if you know that it is the server's: --opt ca=FILE, for a mount -o ca=FILE, trusts the certificate in \
+                 FILE, in PEM, which is the server's own or that of its authority)"
+            ),
+            _ => refused.to_string(),
+        }
     }
 
     /// Speaks TLS over a connection.
@@ -225,8 +241,11 @@ impl Tls {
         let name = self.name.to_str().into_owned();
         let stream = within(limit, format!("TLS with {name}"), async {
             connector.connect(self.name.clone(), stream).await.map_err(|error| match error.get_ref() {
-                Some(inner) if inner.is::<rustls::Error>() => Errno::EACCES.because(inner.to_string()),
-                _ => Error::from(error),
+                Some(inner) => match inner.downcast_ref::<rustls::Error>() {
+                    Some(refused) => Errno::EACCES.because(self.advice(refused)),
+                    None => Error::from(error),
+                },
+                None => Error::from(error),
             })
         });
         Ok(Box::new(stream.await?))

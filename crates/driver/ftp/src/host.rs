@@ -268,6 +268,15 @@ impl FileServer for Host {
         repeated(|_| async move { self.command("SITE", &chmod(mode, path)).await.map(drop) }).await
     }
 
+    /// AVBL of draft-peterson-streamlined-ftp-command-extensions.
+    async fn free_space(&self, path: &[u8]) -> Result<Option<u64>, Fault> {
+        if !self.has("AVBL").await? {
+            return Ok(None);
+        }
+        let reply = repeated(|_| self.command("AVBL", path)).await?;
+        Ok(std::str::from_utf8(reply.text().trim_ascii()).ok().and_then(|text| text.parse().ok()))
+    }
+
     fn sets_times(&self) -> bool {
         self.times.may_be_set()
     }

@@ -54,7 +54,8 @@
 //!   belong to the user of this process. Permissions are changed where the server has SITE CHMOD.
 //! * Times have whole seconds; the time of access is that of change. A server without a command for times refuses them where they are
 //!   set (`EOPNOTSUPP` from utimensat(2)), not at close(2); the present time, as touch(1) sets it, is passed over there. Those of
-//!   directories are set where the server permits it, and left alone elsewhere. Free space is unknown: df(1) shows `-`.
+//!   directories are set where the server permits it, and left alone elsewhere. Free space is that of AVBL; where the server does not have it, 1000 GiB are
+//!   said to be free, as by sshfs, since programs refuse to write where there seems to be none.
 //! * A file made with `O_EXCL` is at the server once it is closed: close(2) fails with `EEXIST` if another client has made one of the
 //!   name until then. The look and the rename are two requests.
 //! * fsync means that the server has the file, not that its disk has it.
@@ -127,7 +128,8 @@ pub async fn connect(
     let (login, pool) = (start.login.clone(), Pool::new(files.connections, start.base.is_some()));
     let Authority { host, port, from_root, .. } = server;
     let tls = files.tls.then(|| Tls::new(&host, files.ca.as_deref())).transpose()?;
-    let (port, without_epsv, lists_all) = (port.unwrap_or(21), false.into(), false.into());
+    let (port, without_epsv) = (port.unwrap_or(21), (!options.epsv).into());
+    let lists_all = false.into();
     let dialer = Dialer { host, port, login, options, tls, without_epsv, lists_all };
     let (features, readings, times) = (OnceLock::new(), Readings::default(), Times::default());
     let (base, clock) = (Vec::new(), Arc::clone(&runtime));

@@ -47,6 +47,13 @@ const OPS: OpSet = OpSet::of(&[
     OpCode::Locate,
 ]);
 
+/// What a server that does not tell its space is said to have free, as sshfs has it: programs that look first refuse to write where
+/// there seems to be none.
+const UNKNOWN_SPACE: u64 = 1000 << 30;
+const UNKNOWN_FILES: u64 = 1_000_000_000;
+/// In such units.
+const BLOCK: u32 = 4096;
+
 /// What an entry counts beside its name when a listing is cut into pieces, in bytes.
 const DIRENT: usize = 24;
 const DIRENT_PLUS: usize = 152;
@@ -290,9 +297,15 @@ impl<S: FileServer> Driver for FileTree<S> {
         Ok(())
     }
 
-    async fn statfs(&self, _: &Cx, _: StatFs) -> Result<FsStat> {
-        // Of the space nothing is known.
-        Ok(FsStat { namelen: 255, bsize: 4096, frsize: 4096, ..FsStat::default() })
+    async fn statfs(&self, _: &Cx, op: StatFs) -> Result<FsStat> {
+        self.run(async move |inner| {
+            let path = inner.inodes.path(op.node)?;
+            let free = inner.server.free_space(&path).await.unwrap_or_default().unwrap_or(UNKNOWN_SPACE);
+            let (blocks, files) = (free / u64::from(BLOCK), UNKNOWN_FILES);
+            let (bfree, bavail, ffree) = (blocks, blocks, files);
+            Ok(FsStat { blocks, bfree, bavail, files, ffree, bsize: BLOCK, frsize: BLOCK, namelen: 255 })
+        })
+        .await
     }
 
     async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {

@@ -4,9 +4,9 @@
 mod server;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};
-use outrigger_core::ops::{FSync, OpenFlags, RenameFlags, Write};
+use outrigger_core::ops::{FSync, OpenFlags, RenameFlags, StatFs, Write};
 use outrigger_core::{
-    Cancel, Errno, Handle, HeapKeep, Keep, Name, Result, Runtime, Serve, SetAttrs, SetTime, Time,
+    Cancel, Errno, Handle, HeapKeep, Keep, Name, Node, Result, Runtime, Serve, SetAttrs, SetTime, Time,
 };
 use outrigger_driver_ftp::{Options, connect};
 use outrigger_runtime::Threads;
@@ -202,6 +202,12 @@ fn a_password_that_the_server_repeats_is_not_shown() {
         let error = try_open(&server, &[], None).err().expect("refused");
         let shown = format!("{error} {error:?}").to_lowercase();
         assert!(shown.contains("***") && !shown.contains("#cret") && !shown.contains("23cret"), "{shown}");
+    }
+    // As `s#cret`, `alice:s#cret` and `me:s#cret` are in base64, and every byte of it in hexadecimal.
+    for refusal in ["530 %73%23%63%72%65%74", "530 cyNjcmV0", "530 YWxpY2U6cyNjcmV0", "530 bWU6cyNjcmV0."] {
+        let server = Server::start(USUAL, &[("PASS", refusal)]);
+        let shown = try_open(&server, &[], None).err().expect("refused").to_string();
+        assert!(shown.contains("***") && !shown.contains("%72") && !shown.contains("NjcmV"), "{shown}");
     }
     let server = Server::start(USUAL, &[("MLSD", "550 s#cret: denied")]);
     let far = open(&server);
@@ -437,4 +443,11 @@ fn a_read_that_is_given_up_does_not_keep_its_file_from_being_closed() {
     cancel.raise();
     // It ends with the file closed.
     assert_eq!(reading.join().expect("no panic").expect_err("given up").errno, Errno::EINTR);
+}
+
+#[test]
+fn free_space_is_what_the_server_says() {
+    let server = Server::start(&["MLST type*;size*;modify*;", "AVBL"], &[("AVBL", "213 40960000")]);
+    let space = open(&server).client.call(StatFs { node: Node::ROOT }).expect("answered");
+    assert_eq!((space.bavail, space.frsize), (10_000, 4096));
 }
