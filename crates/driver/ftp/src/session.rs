@@ -51,8 +51,16 @@ pub(crate) fn good(reply: Reply) -> Result<Reply, Fault> {
     if reply.is_good() { Ok(reply) } else { Err(Fault::Refused(Refused(reply))) }
 }
 
+/// A reply for a message: only what would control a terminal is escaped, so that it reads as the server has written it.
 fn said(reply: &Reply) -> String {
-    format!("{} {}", reply.code, String::from_utf8_lossy(reply.text()).escape_debug())
+    let mut said = format!("{} ", reply.code);
+    for char in String::from_utf8_lossy(reply.text()).chars() {
+        match char.is_control() {
+            true => said.extend(char.escape_debug()),
+            false => said.push(char),
+        }
+    }
+    said
 }
 
 fn odd(bad: Bad) -> Error {

@@ -34,6 +34,8 @@ impl Version {
 
 /// A transfer, and the last of what it brought.
 pub(super) struct Reading<T> {
+    /// Where in the file the transfer began.
+    from: u64,
     /// Where in the file the window begins.
     start: u64,
     window: BytesMut,
@@ -89,6 +91,11 @@ impl<T> Reading<T> {
         }
     }
 
+    /// Whether more has come than there was after the place at which the server was to begin.
+    fn exceeds(&self) -> bool {
+        self.from > 0 && self.version.size.is_some_and(|size| self.end() > size)
+    }
+
     /// Whether a request at this place is best served by this transfer.
     fn serves(&self, offset: u64) -> bool {
         let gap = match self.transfer {
@@ -116,7 +123,7 @@ impl<S: FileServer> Inner<S> {
     pub(super) async fn read_at(&self, node: Node, offset: u64, len: usize) -> Result<Bytes> {
         let readings = self.server.readings();
         let mut known = readings.take(node).filter(|reading| reading.serves(offset));
-        let (mut before, mut repeats) = (None, Repeats::default());
+        let (mut before, mut repeats, mut has_grown) = (None, Repeats::default(), false);
         loop {
             let mut reading = match known.take() {
                 Some(reading) => reading,
@@ -127,10 +134,18 @@ impl<S: FileServer> Inner<S> {
                         let why = "the file was changed while the connection was lost";
                         return Err(Errno::ESTALE.because(why));
                     }
-                    Reading { start, window: BytesMut::new(), transfer, version, from_front: start < offset }
+                    let (from, from_front, window) = (start, start < offset, BytesMut::new());
+                    Reading { from, start, window, transfer, version, from_front }
                 }
             };
             match self.receive_until(&mut reading, offset, len).await? {
+                None if reading.exceeds() && !has_grown => {
+                    // Its connection may be needed for the question.
+                    let end = reading.end();
+                    drop(reading);
+                    self.reaches(node, end).await?;
+                    (before, has_grown) = (None, true);
+                }
                 None => {
                     let data = reading.take(offset, len);
                     readings.lock().insert(node, reading);
@@ -139,6 +154,19 @@ impl<S: FileServer> Inner<S> {
                 Some(lost) if !repeats.another(&lost) => return Err(lost),
                 Some(_) => before = Some(reading.version),
             }
+        }
+    }
+
+    /// Whether a file reaches to `end` by now, which it did not when its transfer began.
+    ///
+    /// # Errors
+    /// `EIO` when it does not: the server has taken the place at which to begin for nothing, and what has come is of another one.
+    async fn reaches(&self, node: Node, end: u64) -> Result<()> {
+        match self.version(&self.inodes.path(node)?, None).await?.size {
+            Some(size) if size < end => Err(Errno::EIO.because(
+                "the server sends more of the file than there is: it does not begin where it says that it does (REST)",
+            )),
+            _ => Ok(()),
         }
     }
 

@@ -451,3 +451,44 @@ fn free_space_is_what_the_server_says() {
     let space = open(&server).client.call(StatFs { node: Node::ROOT }).expect("answered");
     assert_eq!((space.bavail, space.frsize), (10_000, 4096));
 }
+
+#[test]
+fn what_a_server_says_is_shown_as_it_is_but_for_what_controls_a_terminal() {
+    let server = Server::start(USUAL, &[("PASS", "530 can't let \"alice\" \\o/ in\x1b[2J")]);
+    let error = try_open(&server, &[], None).err().expect("refused");
+    let expected = "530 can't let \"alice\" \\o/ in\\u{1b}[2J";
+    assert!(error.to_string().ends_with(expected), "{error}");
+}
+
+#[test]
+fn a_server_that_ignores_where_to_begin_is_an_error_and_a_file_that_grows_is_none() {
+    let server = Server::start(USUAL, &[]);
+    let data = content(1_000_000);
+    put(&server, "f", &data, 0);
+    let far = open(&server);
+    let file = far.file("/f", OpenFlags::empty());
+    // As if it had grown since.
+    server.change(|ways| _ = ways.refuses.insert("SIZE", "213 999500"));
+    for at in [999_000, 100_000, 990_000] {
+        assert_eq!(file.read_at(at, 10).expect("read"), data[at as usize..][..10]);
+    }
+    server.change(|ways| _ = ways.refuses.remove("SIZE"));
+    server.change(|ways| ways.ignores_rest = true);
+    let file = far.file("/f", OpenFlags::empty());
+    let error = file.read_at(999_000, 10).expect_err("it is the front");
+    assert_eq!(error.errno, Errno::EIO);
+    assert!(error.reason.is_some_and(|why| why.contains("REST")));
+}
+
+#[test]
+fn sizes_that_no_file_can_have_are_the_largest_that_one_can() {
+    let server = Server::start(USUAL, &[]);
+    put(&server, "f", b"content", 0);
+    let far = open(&server);
+    for told in [1 << 63, u64::MAX] {
+        server.change(|ways| ways.told_size = Some(told));
+        let found = far.root().lookup(&name("f")).expect("found");
+        assert_eq!(found.attr().size, i64::MAX as u64, "{told}");
+        assert_eq!(found.attr().blocks, 1 << 54);
+    }
+}

@@ -22,6 +22,10 @@ pub struct Ways {
     pub features: Vec<&'static str>,
     /// Transfers of files that begin now stop in their middle for ever.
     pub stalls: bool,
+    /// REST is answered, and files are sent from their front all the same.
+    pub ignores_rest: bool,
+    /// The size that MLST and MLSD tell of every file, if not its own.
+    pub told_size: Option<u64>,
     /// MDTM with a time before the name sets it.
     pub sets_times: bool,
 }
@@ -179,7 +183,8 @@ impl Session {
             "SIZE" => Some(format!("213 {}", fs::metadata(at).ok()?.len())),
             "MDTM" => Some(format!("213 {}", stamp(fs::metadata(at).ok()?.mtime()))),
             "REST" => {
-                self.rest = argument.parse().ok()?;
+                let ignores = self.shared.ways().ignores_rest;
+                self.rest = if ignores { 0 } else { argument.parse().ok()? };
                 Some("350 there".to_owned())
             }
             "RNFR" => {
@@ -255,6 +260,7 @@ impl Session {
             true => format!("UNIX.mode={:o};", meta.mode() & 0o7777),
             false => String::new(),
         };
-        format!("type={kind};size={};modify={};{mode}", meta.len(), stamp(meta.mtime()))
+        let size = self.shared.ways().told_size.unwrap_or(meta.len());
+        format!("type={kind};size={size};modify={};{mode}", stamp(meta.mtime()))
     }
 }
