@@ -58,6 +58,8 @@
 //!   said to be free, as by sshfs, since programs refuse to write where there seems to be none.
 //! * A file made with `O_EXCL` is at the server once it is closed: close(2) fails with `EEXIST` if another client has made one of the
 //!   name until then. The look and the rename are two requests.
+//! * `echo text > file` of a shell closes a duplicate of the file before anything is written. Nothing tells that close(2) from the last
+//!   one, which has to store what `: > file` did, so the server has an empty file until the content comes.
 //! * fsync means that the server has the file, not that its disk has it.
 //! * Names with a line break cannot be asked for (`EINVAL`), and are not shown.
 //! * A file that is open and loses its last name is renamed to `.outrigger-removed-` and a number, and removed when it is closed.
