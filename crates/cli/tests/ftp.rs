@@ -199,3 +199,37 @@ fn what_a_shell_appends_is_stored_also_to_a_file_without_permissions() {
         assert_eq!(fs::read_to_string(far.server.root().join("f")).unwrap(), "1\n2\n3\n4\n", "{kind:?}");
     }
 }
+
+/// The shell and programs that copy close files that they have set times of.
+#[test]
+fn a_server_that_sets_no_times_refuses_them_where_they_are_set_and_has_what_was_written() {
+    let Some(mut far) = Far::new(Ftpd::Vsftpd) else { return };
+    far.server.start_without_times().unwrap();
+    let (place, root) = (&far.place, far.server.root());
+    let stored = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    for options in [&[][..], &["-o", "write=behind"]] {
+        far.mount(options);
+        for number in 0..2 {
+            let (name, to) = (format!("f{number}"), format!("m/f{number}"));
+            place.file(&name, "content");
+            place.run_as("touch", &["-d", "2001-01-01", &name]).ok();
+            let refused = place.run_as("cp", &["-p", &name, &to]).refused(1);
+            assert!(refused.contains("preserving times") && refused.contains("not supported"), "{refused}");
+            place.run_as("touch", &[&to, "m/new"]).ok();
+            place.run_as("sync", &[&to]).ok();
+            assert_eq!(stored(&name), "content", "{options:?}");
+        }
+        assert_eq!(stored("new"), "");
+        place.run(&["umount", "m"]).ok();
+        for name in ["f0", "f1", "new"] {
+            fs::remove_file(root.join(name)).unwrap();
+        }
+    }
+    let refused = place.run(&["cp", "-p", "f0", &far.location("/")]).refused(1);
+    assert!(refused.contains("preserving times") && refused.contains("has no command"), "{refused}");
+    assert_eq!(stored("f0"), "content");
+    let moved = place.run(&["mv", "f1", &far.location("/moved")]);
+    assert!(moved.err.contains("preserving times"), "{moved:?}");
+    moved.ok();
+    assert!(stored("moved") == "content" && !place.at("f1").exists());
+}

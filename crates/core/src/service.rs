@@ -204,6 +204,9 @@ pub struct Abilities {
     /// Files can be created asynchronously ([`crate::ops::OpenFlags::ASYNC_CREATE`]), and what is asked about their names later is answered as if
     /// they had been made.
     pub async_create: bool,
+    /// Permissions and times of files may be refused though they are the user's own: not every server can set them. One that has
+    /// set them once can.
+    pub attrs_may_fail: bool,
     /// What is answered side by side.
     pub parallel: Parallel,
     /// Access lists are kept as Linux does, in the attributes `system.posix_acl_access` and `system.posix_acl_default`
@@ -236,6 +239,7 @@ impl Abilities {
             initial_attrs: false,
             in_order: false,
             async_create: false,
+            attrs_may_fail: false,
             parallel: Parallel::default(),
             acl: false,
             time_unit: 1,

@@ -28,34 +28,85 @@ impl Secret {
         &self.0
     }
 
-    /// What a server says, with stars for the password, also as a URL has it: servers repeat what they refuse.
+    /// What a server says, with stars for the password, however it is written: servers repeat what they refuse, some of them as a
+    /// URL has it, any of its bytes as `%41`, or in base64, alone or as a part of something longer.
     pub fn masked(&self, said: &[u8]) -> Vec<u8> {
-        let encoded = |byte: u8| match byte {
-            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(byte).to_string()
-            }
-            _ => format!("%{byte:02X}"),
-        };
-        let encoded: String = self.0.bytes().map(encoded).collect();
-        masked(&masked(said, self.0.as_bytes()), encoded.as_bytes())
+        let word = self.0.as_bytes();
+        let mut said = masked(said, |text| begins_as_in_url(text, word));
+        for encoded in in_base64(word) {
+            said = masked(&said, |text| begins_as_base64(text, &encoded));
+        }
+        said
     }
 }
 
-/// A text with stars for a word in it, in upper or lower case.
-fn masked(text: &[u8], word: &[u8]) -> Vec<u8> {
+/// A text with stars for the pieces of it that `begins` finds: how long one is at the front of a text, if there is one.
+fn masked(text: &[u8], begins: impl Fn(&[u8]) -> Option<usize>) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
-        let is_word = rest.get(..word.len()).is_some_and(|found| found.eq_ignore_ascii_case(word));
-        if is_word && !word.is_empty() {
-            out.extend_from_slice(b"***");
-            rest = &rest[word.len()..];
-        } else {
-            out.push(byte);
-            rest = tail;
+        match begins(rest).filter(|&len| len > 0) {
+            Some(len) => {
+                out.extend_from_slice(b"***");
+                rest = &rest[len..];
+            }
+            None => {
+                out.push(byte);
+                rest = tail;
+            }
         }
     }
     out
+}
+
+/// How much of the front of a text is `word`, in upper or lower case, any of its bytes perhaps as `%41`.
+fn begins_as_in_url(text: &[u8], word: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    for byte in word {
+        let hex = || std::str::from_utf8(text.get(at + 1..at + 3)?).ok();
+        let decoded = || u8::from_str_radix(hex()?, 16).ok();
+        match text.get(at)? {
+            b'%' if decoded().is_some_and(|found| found.eq_ignore_ascii_case(byte)) => at += 3,
+            found if found.eq_ignore_ascii_case(byte) => at += 1,
+            _ => return None,
+        }
+    }
+    Some(at)
+}
+
+/// How much of the front of a text is `encoded`, in upper or lower case and in either alphabet, with what fills it up.
+fn begins_as_base64(text: &[u8], encoded: &[u8]) -> Option<usize> {
+    let plain = |byte: u8| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        _ => byte.to_ascii_lowercase(),
+    };
+    let found = text.get(..encoded.len())?;
+    let is_it = found.iter().zip(encoded).all(|(&one, &other)| plain(one) == plain(other));
+    let fill = text[encoded.len()..].iter().take_while(|&&byte| byte == b'=').count();
+    is_it.then_some(encoded.len() + fill)
+}
+
+/// A word in base64 without what fills it up, and what shows of it where it begins one or two bytes after a multiple of three, as
+/// after the name of a user. What is shorter than this would be found in anything.
+fn in_base64(word: &[u8]) -> Vec<Vec<u8>> {
+    const SHORTEST: usize = 4;
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let encoded = |before: usize| {
+        let mut bits: Vec<bool> = vec![false; 8 * before];
+        bits.extend(word.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1 != 0)));
+        let digit = |bits: &[bool]| {
+            DIGITS[(0..6).fold(0, |sum, at| sum << 1 | usize::from(bits.get(at) == Some(&true)))]
+        };
+        let digits: Vec<u8> = bits.chunks(6).map(digit).collect();
+        // The digits that other bytes have a part in.
+        let (first, known) = ((8 * before).div_ceil(6), bits.len() / 6);
+        (digits, first, known)
+    };
+    let mut forms = vec![encoded(0).0];
+    forms.extend((0..3).map(encoded).map(|(digits, first, known)| digits[first.min(known)..known].to_vec()));
+    forms.retain(|form| form.len() >= SHORTEST);
+    forms
 }
 
 impl fmt::Debug for Secret {

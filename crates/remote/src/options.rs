@@ -34,7 +34,7 @@ pub const FILE_OPTIONS: &[OptionInfo] = &[
     ),
     option("spool", "BYTES", "16g", "the most space on this machine for files that are being written"),
     option("spool_dir", "DIR", "$TMPDIR or /var/tmp", "where these are, without names"),
-    option("max_listing", "BYTES", "256m", "the longest listing of a directory that is taken"),
+    option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
     option("contain_symlinks", "", "", "EPERM for symbolic links that lead out of the tree; mounts do this"),
     option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
 ];
@@ -61,7 +61,7 @@ pub struct FileOptions {
     pub spool: u64,
     /// Where these are (`spool_dir=DIR`).
     pub spool_dir: PathBuf,
-    /// The longest listing in bytes (`max_listing=BYTES`).
+    /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
     pub max_listing: usize,
     /// Whether symbolic links that lead out of the tree are refused (`contain_symlinks`).
     pub contain_symlinks: bool,
@@ -81,7 +81,7 @@ impl Default for FileOptions {
             temporary: true,
             spool: 16 << 30,
             spool_dir: variable("TMPDIR").unwrap_or_else(|| "/var/tmp".into()),
-            max_listing: 256 << 20,
+            max_listing: 1 << 30,
             contain_symlinks: false,
         }
     }

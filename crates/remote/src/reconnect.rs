@@ -107,6 +107,23 @@ fn is_passing(errno: Errno) -> bool {
     !matches!(errno, Errno::EACCES | Errno::EPERM | Errno::EINVAL | Errno::EPROTO | Errno::ENOENT)
 }
 
+/// How often a request was made again.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    count: u32,
+    timed_out: bool,
+}
+
+impl Repeats {
+    /// Whether it is made again after this loss of the connection. A connection may be dead without a sign, but a server that was silent
+    /// on two, each for as long as it may be, is taken to hang.
+    pub(crate) fn another(&mut self, lost: &Error) -> bool {
+        let hangs = lost.errno == Errno::ETIMEDOUT && std::mem::replace(&mut self.timed_out, true);
+        self.count += 1;
+        !hangs && self.count <= REPEATS
+    }
+}
+
 /// Does `work` again when a connection is lost in the middle of it. It gets the number of the attempt.
 ///
 /// # Errors
@@ -114,10 +131,10 @@ fn is_passing(errno: Errno) -> bool {
 pub async fn repeated<T, R, F: Future<Output = Result<T, Fault<R>>>>(
     mut work: impl FnMut(u32) -> F,
 ) -> Result<T, Fault<R>> {
-    let mut repeats = 0;
+    let mut repeats = Repeats::default();
     loop {
-        match work(repeats).await {
-            Err(Fault::Lost(_)) if repeats < REPEATS => repeats += 1,
+        match work(repeats.count).await {
+            Err(Fault::Lost(error)) if repeats.another(&error) => {}
             outcome => return outcome,
         }
     }
@@ -184,6 +201,26 @@ mod tests {
             let (outage, server) = (Outage::new(was_there), Server::new(3, errno));
             assert_eq!(outage.connect(PATIENCE, || server.dial()).await, Err(errno.into()));
             assert_eq!(server.dialed.load(Relaxed), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_silent_twice_hangs_and_other_losses_are_repeated_three_times() {
+        for (errnos, expected) in [
+            (&[Errno::ETIMEDOUT][..], 2),
+            (&[Errno::EIO], 4),
+            (&[Errno::EIO, Errno::ETIMEDOUT, Errno::EIO, Errno::ETIMEDOUT], 4),
+            (&[Errno::ETIMEDOUT, Errno::EIO, Errno::ETIMEDOUT], 3),
+        ] {
+            let mut asked = 0;
+            let outcome: Result<(), Fault<()>> = repeated(|attempt| {
+                asked += 1;
+                let errno = errnos[attempt as usize % errnos.len()];
+                async move { Err(Fault::Lost(errno.into())) }
+            })
+            .await;
+            assert!(matches!(outcome, Err(Fault::Lost(_))));
+            assert_eq!(asked, expected, "{errnos:?}");
         }
     }
 }

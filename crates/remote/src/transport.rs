@@ -25,6 +25,10 @@ use tokio_rustls::TlsConnector;
 /// How much of a staged file is read at once, in bytes.
 const PIECE: usize = 1 << 18;
 
+/// What a line of a listing takes in memory beside its text, in bytes: what it says, twice while names are put in order, and
+/// the name in an allocation of its own.
+const LINE: usize = 448;
+
 /// A connection of any kind.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -128,8 +132,9 @@ async fn send_from(
 /// Gives the lines that come to `take`: without what ends them, and what is left at the end as one.
 ///
 /// # Errors
-/// Those of the connection, `ETIMEDOUT` when nothing comes for so long, `EPROTO` for a line without an end, and `EFBIG`
-/// for more than `most` bytes, which `option` permits.
+/// Those of the connection, `ETIMEDOUT` when nothing comes for so long, `EPROTO` for a line without an end, and `EFBIG` when
+/// what is made of the lines takes more than `most` bytes of memory, which `option` permits: the lines themselves, and [`LINE`]
+/// for each.
 pub async fn receive_lines<R>(
     stream: &mut Box<dyn Stream>,
     (limit, line_max): (Duration, usize),
@@ -140,12 +145,7 @@ pub async fn receive_lines<R>(
     while !is_end {
         buffer.reserve(1 << 14);
         let count = within(limit, "receiving", stream.read_buf(&mut buffer)).await.map_err(Fault::Lost)?;
-        (size, is_end) = (size + count, count == 0);
-        if size > most {
-            let why =
-                format!("what the server lists is longer than {most} bytes; {option}=BYTES permits more");
-            return Err(Errno::EFBIG.because(why).into());
-        }
+        is_end = count == 0;
         loop {
             let line = match buffer.iter().position(|&byte| byte == b'\n') {
                 Some(end) => buffer.split_to(end + 1),
@@ -156,6 +156,13 @@ pub async fn receive_lines<R>(
                 None if is_end && !buffer.is_empty() => buffer.split(),
                 None => break,
             };
+            size = size.saturating_add(line.len() + LINE);
+            if size > most {
+                let why = format!(
+                    "what the server lists takes more than {most} bytes of memory; {option}=BYTES permits more"
+                );
+                return Err(Errno::EFBIG.because(why).into());
+            }
             let line = line.strip_suffix(b"\n").unwrap_or(&line);
             take(line.strip_suffix(b"\r").unwrap_or(line));
         }
@@ -168,6 +175,8 @@ pub async fn receive_lines<R>(
 pub struct Tls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    /// The user has said which certificates are trusted.
+    is_pinned: bool,
 }
 
 impl Tls {
@@ -198,7 +207,7 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
-        Ok(Tls { config: Arc::new(config), name })
+        Ok(Tls { config: Arc::new(config), name, is_pinned: trusted.is_some() })
     }
 
     /// The same, where sessions are resumed among the connections that this copy makes only.
@@ -206,7 +215,21 @@ impl Tls {
     pub fn separate(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.resumption = Resumption::in_memory_sessions(16);
-        Tls { config: Arc::new(config), name: self.name.clone() }
+        Tls { config: Arc::new(config), ..self.clone() }
+    }
+
+    /// Why TLS does not come about, and what to do about it.
+    fn advice(&self, refused: &rustls::Error) -> String {
+        match refused {
+            rustls::Error::InvalidCertificate(_) if self.is_pinned => {
+                format!("{refused} (it is none of the certificates in ca=FILE, and not signed by one)")
+            }
+            rustls::Error::InvalidCertificate(_) => format!(
+                "{refused} (if you know that it is the server's: --opt ca=FILE, for a mount -o ca=FILE, trusts the certificate in \
+                 FILE, in PEM, which is the server's own or that of its authority)"
+            ),
+            _ => refused.to_string(),
+        }
     }
 
     /// Speaks TLS over a connection.
@@ -218,8 +241,11 @@ impl Tls {
         let name = self.name.to_str().into_owned();
         let stream = within(limit, format!("TLS with {name}"), async {
             connector.connect(self.name.clone(), stream).await.map_err(|error| match error.get_ref() {
-                Some(inner) if inner.is::<rustls::Error>() => Errno::EACCES.because(inner.to_string()),
-                _ => Error::from(error),
+                Some(inner) => match inner.downcast_ref::<rustls::Error>() {
+                    Some(refused) => Errno::EACCES.because(self.advice(refused)),
+                    None => Error::from(error),
+                },
+                None => Error::from(error),
             })
         });
         Ok(Box::new(stream.await?))
@@ -286,9 +312,9 @@ mod tests {
     #[tokio::test]
     async fn lines_are_cut_out_of_what_comes_and_bounded() {
         for (text, most, expected) in [
-            (&b"a \r\n\nb\rc"[..], 100, Ok(vec!["a ", "", "b\rc"])),
-            (b"a\nb\n", 3, Err(Errno::EFBIG)),
-            (b"a\n0123456789x", 100, Err(Errno::EPROTO)),
+            (&b"a \r\n\nb\rc"[..], 3 * LINE + 8, Ok(vec!["a ", "", "b\rc"])),
+            (b"a\nb\n", 2 * LINE + 3, Err(Errno::EFBIG)),
+            (b"a\n0123456789x", 1000, Err(Errno::EPROTO)),
         ] {
             let mut lines = Vec::new();
             let mut stream: Box<dyn Stream> = Box::new(tokio::io::join(text, tokio::io::sink()));

@@ -28,6 +28,7 @@ pub struct FtpServer {
     kind: Ftpd,
     dir: PathBuf,
     port: u16,
+    sets_times: bool,
     process: Option<Child>,
 }
 
@@ -60,7 +61,8 @@ impl Ftpd {
     /// # Errors
     /// When it cannot be started, or does not listen before the deadline, with its output.
     pub fn start(self, dir: &Path) -> Result<FtpServer> {
-        let mut server = FtpServer { kind: self, dir: dir.to_owned(), port: 0, process: None };
+        let mut server =
+            FtpServer { kind: self, dir: dir.to_owned(), port: 0, sets_times: true, process: None };
         for name in ["root", "pam.d", "empty"] {
             fs::create_dir(dir.join(name))?;
         }
@@ -158,8 +160,12 @@ impl FtpServer {
                 .args(files);
             return Ok(command);
         }
+        let usual = match self.sets_times {
+            true => VSFTPD.to_owned(),
+            false => VSFTPD.replace("mdtm_write=YES", "mdtm_write=NO"),
+        };
         let configuration = format!(
-            "{VSFTPD}listen_port={}\nlocal_root={}\nsecure_chroot_dir={}\nrsa_cert_file={}\nrsa_private_key_file={}\n",
+            "{usual}listen_port={}\nlocal_root={}\nsecure_chroot_dir={}\nrsa_cert_file={}\nrsa_private_key_file={}\n",
             self.port,
             self.file("root"),
             self.file("empty"),
@@ -175,6 +181,16 @@ impl FtpServer {
         command.args(["--mount", "sh", "-c", script, "sh", &self.file("pam.d")]).arg(vsftpd);
         command.arg(self.file("vsftpd.conf"));
         Ok(command)
+    }
+
+    /// Starts a vsftpd again that sets no times of files.
+    ///
+    /// # Errors
+    /// As [`Ftpd::start`].
+    pub fn start_without_times(&mut self) -> Result<()> {
+        self.stop();
+        self.sets_times = false;
+        self.start()
     }
 
     /// Starts it again, on the same port.

@@ -102,7 +102,10 @@ fn describe_driver(driver: &DriverInfo) -> String {
     let DriverInfo { name, opens, location, writable, others, .. } = driver;
     let access = if *writable { "read and write" } else { "read only" };
     let others = if others.is_empty() { String::new() } else { format!("    and {others}\n") };
-    format!("{name}: {location}  ({access})\n  {opens}\n{}{others}", describe_options(tables(driver)))
+    format!(
+        "{name}: {location}  ({access})\n  {opens}\n{}{others}",
+        describe_options(tables(driver), driver.is_dangerous)
+    )
 }
 
 fn describe_layer(layer: &LayerInfo) -> String {
@@ -110,11 +113,14 @@ fn describe_layer(layer: &LayerInfo) -> String {
         "--layer {}\n  {}\n{}",
         layer.spelt(),
         layer.does,
-        describe_options(layer.options.iter().copied())
+        describe_options(layer.options.iter().copied(), |_, _| false)
     )
 }
 
-fn describe_options(tables: impl Iterator<Item = &'static OptionTable>) -> String {
+fn describe_options(
+    tables: impl Iterator<Item = &'static OptionTable>,
+    dangerous: fn(&str, &str) -> bool,
+) -> String {
     let line = |option: &OptionInfo| {
         let default = match option.default {
             "" => String::new(),
@@ -124,7 +130,8 @@ fn describe_options(tables: impl Iterator<Item = &'static OptionTable>) -> Strin
             [] => String::new(),
             aliases => format!(" (also {})", aliases.join(", ")),
         };
-        format!("    {:<28}  {}{also}{default}\n", option.to_string(), option.help)
+        let needs = if dangerous(option.name, option.value) { "; needs --allow-programs" } else { "" };
+        format!("    {:<28}  {}{needs}{also}{default}\n", option.to_string(), option.help)
     };
     tables.flat_map(|table| table.options).map(line).collect()
 }

@@ -4,7 +4,7 @@
 //! Changing the owner clears set-id bits and capabilities, so it comes first; everything changes the times, so they
 //! come last.
 
-use super::shared::Shared;
+use super::shared::{Shared, is_refusal};
 use outrigger_client::{File, Inode};
 use outrigger_core::attr::SET_ID;
 use outrigger_core::ops::XattrFlags;
@@ -89,15 +89,20 @@ pub(super) fn preserve(
         attrs.atime = Some(SetTime::To(source.attr().atime));
         attrs.mtime = Some(SetTime::To(source.attr().mtime));
     }
-    if attrs != SetAttrs::default()
-        && let Err(error) = target.set(attrs)
-    {
-        let what = if shared.options.preserve.timestamps {
-            "preserving times for"
-        } else {
-            "preserving permissions for"
-        };
-        shared.cannot(what, to, &error);
+    let (times, mode) = (SetAttrs { mode: None, ..attrs.clone() }, attrs.mode);
+    let both = mode.is_some() && times != SetAttrs::default();
+    let name = |times| if times { "preserving times for" } else { "preserving permissions for" };
+    match target.set(attrs.clone()) {
+        // The one may be possible without the other.
+        Err(error) if both && is_refusal(&error) => {
+            for (part, is_times) in [(SetAttrs { mode, ..SetAttrs::default() }, false), (times, true)] {
+                if let Err(error) = target.set(part) {
+                    shared.not_kept(name(is_times), to, &error);
+                }
+            }
+        }
+        Err(error) => shared.not_kept(name(shared.options.preserve.timestamps), to, &error),
+        Ok(()) => {}
     }
 }
 
@@ -115,12 +120,12 @@ fn owner(shared: &Shared, source: &Attr, target: &mut Copied<'_>, to: &[u8]) -> 
             let group = SetAttrs { gid: Some(source.gid), ..SetAttrs::default() };
             drop(target.set(group));
             if is_root() {
-                shared.cannot("failed to preserve ownership for", to, &error);
+                shared.not_kept("failed to preserve ownership for", to, &error);
             }
             false
         }
         Err(error) => {
-            shared.cannot("failed to preserve ownership for", to, &error);
+            shared.not_kept("failed to preserve ownership for", to, &error);
             false
         }
     }

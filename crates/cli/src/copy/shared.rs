@@ -46,6 +46,15 @@ impl Shared {
         }
     }
 
+    /// Reports an attribute that the target does not have. As with GNU's, that is no failure of `mv`, which would not get anything
+    /// to a tree that cannot hold all; whatever else went wrong is.
+    pub(super) fn not_kept(&self, what: &str, name: &[u8], error: &Error) {
+        match self.options.moving && is_refusal(error) {
+            true => self.remark(format!("{what} {}: {error}", quoted(name))),
+            false => self.cannot(what, name, error),
+        }
+    }
+
     /// Reports what of the source directory `from` cannot be copied.
     pub(super) fn missed(&self, from: &[u8], Unreadable { name, error }: &Unreadable) {
         match name {
@@ -91,4 +100,9 @@ impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Status, String)>> {
         lock(&self.messages)
     }
+}
+
+/// Whether a tree says that it does not have such an attribute, or does not let the user set it.
+pub(super) fn is_refusal(error: &Error) -> bool {
+    matches!(error.errno, Errno::EPERM | Errno::EOPNOTSUPP)
 }

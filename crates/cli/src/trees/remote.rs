@@ -100,7 +100,7 @@ pub(super) fn at(
         |error| {
             Failure::serious(match (&error.reason, error.errno) {
                 // Why there is no connection is said in ssh's words, and what the server says comes with the path.
-                (Some(why), _) => format!("cannot open {host}: {why}"),
+                (Some(why), _) => format!("cannot open {host}: {why}{}", other_scheme(host, path)),
                 (None, Errno::ENOTDIR) => {
                     let shown = shown();
                     format!(
@@ -111,6 +111,22 @@ pub(super) fn at(
             })
         },
     )
+}
+
+/// What may have been meant by `HOST:PATH` that ssh cannot reach: it has no place for a port, and always stands for SSH.
+fn other_scheme(host: &str, path: &[u8]) -> String {
+    let digits = path.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let port = (1..=5).contains(&digits) && path.get(digits).is_none_or(|next| b":/".contains(next));
+    let place = host.rsplit_once('@').map_or(host, |(_, place)| place);
+    match std::str::from_utf8(&path[..digits]) {
+        Ok(port_number) if port => {
+            format!(
+                " (with a port it is sftp://{host}:{port_number}/, or ftp://{host}:{port_number}/ for FTP)"
+            )
+        }
+        _ if place.starts_with("ftp") => format!(" (FTP is ftp://{host}/)"),
+        _ => String::new(),
+    }
 }
 
 /// A name that identifies the directory of a host permanently.
@@ -154,6 +170,23 @@ mod tests {
         }
         for given in ["dir_cache=maybe", "sshfs_sync=no", "dcache_timeout=soon", "dcache_max_size=x"] {
             assert!(cache(given, &[]).is_err(), "{given}");
+        }
+    }
+
+    #[test]
+    fn who_may_have_meant_another_scheme_is_told_so() {
+        for (host, path, expected) in [
+            ("me@h", "2121:", "ftp://me@h:2121/"),
+            ("h", "2121", "sftp://h:2121/"),
+            ("h", "2121/d", "ftp://h:2121/"),
+            ("ftp.debian.org", "", "ftp://ftp.debian.org/"),
+            ("me@ftp.h", "d", "ftp://me@ftp.h/"),
+        ] {
+            let told = other_scheme(host, path.as_bytes());
+            assert!(told.contains(expected), "{host}:{path}: {told}");
+        }
+        for (host, path) in [("h", ""), ("h", "d"), ("h", "2026-11"), ("sftp.h", "/srv"), ("h", "123456")] {
+            assert_eq!(other_scheme(host, path.as_bytes()), "", "{host}:{path}");
         }
     }
 

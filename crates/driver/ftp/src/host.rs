@@ -2,9 +2,10 @@
 //! A server: what a tree asks of it, as commands.
 
 use crate::session::{Data, Dialer, Fault, Refused, Session, good, line};
+use crate::times::{Times, Way};
 use bytes::{Bytes, BytesMut};
 use outrigger_core::{Errno, FileKind, Result, Runtime, Time};
-use outrigger_proto_ftp::{Bad, Features, Kind, LINE_MAX, Listed, Reply, list, mlsx, stamp, timestamp};
+use outrigger_proto_ftp::{Bad, Features, Kind, LINE_MAX, Listed, Reply, list, mlsx, timestamp};
 use outrigger_toolkit_remote::{
     Begun, FileServer, Found, Lease, Listing, Pool, Put, Readings, Staged, Version, parent, receive_lines,
     repeated, send_staged, within,
@@ -19,6 +20,7 @@ pub struct Host {
     pub(crate) pool: Arc<Pool<Session>>,
     pub(crate) features: OnceLock<Features>,
     pub(crate) readings: Readings<Transfer>,
+    pub(crate) times: Times,
     /// Where the tree begins.
     pub(crate) base: Vec<u8>,
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -266,28 +268,35 @@ impl FileServer for Host {
         repeated(|_| async move { self.command("SITE", &chmod(mode, path)).await.map(drop) }).await
     }
 
-    /// By whatever the server has for that.
+    /// AVBL of draft-peterson-streamlined-ftp-command-extensions.
+    async fn free_space(&self, path: &[u8]) -> Result<Option<u64>, Fault> {
+        if !self.has("AVBL").await? {
+            return Ok(None);
+        }
+        let reply = repeated(|_| self.command("AVBL", path)).await?;
+        Ok(std::str::from_utf8(reply.text().trim_ascii()).ok().and_then(|text| text.parse().ok()))
+    }
+
+    fn sets_times(&self) -> bool {
+        self.times.may_be_set()
+    }
+
     async fn set_time(&self, path: &[u8], time: Time) -> Result<(), Fault> {
-        let stamp = stamp(time.secs);
-        let with = |before: &str, after: &str| [before.as_bytes(), path, after.as_bytes()].concat();
-        let plain = with(&format!("{stamp} "), "");
-        let ways = match self.has("MFMT").await? {
-            true => vec![("MFMT", plain)],
-            // vsftpd's way, and those of older servers.
-            false => vec![
-                ("MDTM", plain),
-                ("SITE", with(&format!("UTIME {stamp} "), "")),
-                ("SITE", with("UTIME ", &format!(" {stamp} {stamp} {stamp} UTC"))),
-            ],
-        };
-        let mut outcome = Err(Errno::EOPNOTSUPP.into());
-        for (verb, argument) in &ways {
-            outcome = repeated(|_| async move { self.command(verb, argument).await.map(drop) }).await;
-            if !matches!(outcome, Err(Fault::Refused(_))) {
-                break;
+        let ways = if self.has("MFMT").await? { &[Way::Mfmt][..] } else { Way::OTHERS };
+        let mut refusals = Vec::new();
+        for way in ways.iter().filter(|way| self.times.may_have(**way)) {
+            let (verb, argument) = way.command(path, time);
+            let argument = &argument;
+            match repeated(|_| async move { self.command(verb, argument).await.map(drop) }).await {
+                Ok(()) => {
+                    self.times.worked();
+                    return Ok(());
+                }
+                Err(Fault::Refused(refused)) => refusals.push((*way, refused)),
+                fault => return fault,
             }
         }
-        outcome
+        Err(self.times.refused(ways, refusals))
     }
 }
 

@@ -22,7 +22,7 @@
 //! | close, fsync, syncfs | STOR under a temporary name, SITE CHMOD, RNFR and RNTO; APPE where content was only appended, and where that is refused the whole file as well |
 //! | rename, mkdir, rmdir, unlink | RNFR and RNTO at once, MKD, RMD, DELE |
 //! | chmod | SITE CHMOD |
-//! | times of change | MFMT, MDTM with a time (vsftpd), or SITE UTIME in either form |
+//! | times of change | MFMT, MDTM with a time (vsftpd), or SITE UTIME in either form; of a server that knows none of them nothing is asked again |
 //!
 //! The first write in the middle of a file that is not staged fetches all of it. An upload that fails is reported by close(2) or
 //! fsync(2), and the server keeps the old file; with `upload=direct`, or in a directory where no file can be made, a broken upload
@@ -38,8 +38,9 @@
 //! # When the connection is lost
 //!
 //! Requests that only ask are made again, and a read goes on where it was, unless size or time of the file show that it was changed
-//! (`ESTALE`). An upload begins anew; an append goes on after what has arrived. Rename, mkdir, rmdir and unlink are not made again:
-//! `EIO`. A server that is silent for `timeout=SECONDS` costs `ETIMEDOUT`; one that was there and refuses connections is tried
+//! (`ESTALE`); where it was silent for `timeout=SECONDS` twice, it is taken to hang. An upload begins anew; an append goes on after what has
+//! arrived. Rename, mkdir, rmdir and unlink are not made again:
+//! `EIO`. A server that is silent costs `ETIMEDOUT` after at most two times `timeout=SECONDS`; one that was there and refuses connections is tried
 //! again for as long.
 //!
 //! # When this process is killed
@@ -51,10 +52,14 @@
 //!
 //! * No links are made, no devices, extended attributes, locks, holes or preallocation; owners cannot be changed or seen: files
 //!   belong to the user of this process. Permissions are changed where the server has SITE CHMOD.
-//! * Times have whole seconds; the time of access is that of change. Those of directories are set where the server permits it, and
-//!   left alone elsewhere. Free space is unknown: df(1) shows `-`.
+//! * Times have whole seconds; the time of access is that of change. A server without a command for times refuses them where they are
+//!   set (`EOPNOTSUPP` from utimensat(2)), not at close(2); the present time, as touch(1) sets it, is passed over there. Those of
+//!   directories are set where the server permits it, and left alone elsewhere. Free space is that of AVBL; where the server does not have it, 1000 GiB are
+//!   said to be free, as by sshfs, since programs refuse to write where there seems to be none.
 //! * A file made with `O_EXCL` is at the server once it is closed: close(2) fails with `EEXIST` if another client has made one of the
 //!   name until then. The look and the rename are two requests.
+//! * `echo text > file` of a shell closes a duplicate of the file before anything is written. Nothing tells that close(2) from the last
+//!   one, which has to store what `: > file` did, so the server has an empty file until the content comes.
 //! * fsync means that the server has the file, not that its disk has it.
 //! * Names with a line break cannot be asked for (`EINVAL`), and are not shown.
 //! * A file that is open and loses its last name is renamed to `.outrigger-removed-` and a number, and removed when it is closed.
@@ -64,11 +69,13 @@
 mod host;
 mod options;
 mod session;
+mod times;
 
 pub use host::Host;
 pub use options::{OPTIONS, Options, SHARED};
 
 use crate::session::Dialer;
+use crate::times::Times;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_proto_ftp::pwd;
@@ -123,10 +130,12 @@ pub async fn connect(
     let (login, pool) = (start.login.clone(), Pool::new(files.connections, start.base.is_some()));
     let Authority { host, port, from_root, .. } = server;
     let tls = files.tls.then(|| Tls::new(&host, files.ca.as_deref())).transpose()?;
-    let (port, without_epsv, lists_all) = (port.unwrap_or(21), false.into(), false.into());
+    let (port, without_epsv) = (port.unwrap_or(21), (!options.epsv).into());
+    let lists_all = false.into();
     let dialer = Dialer { host, port, login, options, tls, without_epsv, lists_all };
-    let (features, readings) = (OnceLock::new(), Readings::default());
-    let mut host = Host { dialer, pool, features, readings, base: Vec::new(), runtime: Arc::clone(&runtime) };
+    let (features, readings, times) = (OnceLock::new(), Readings::default(), Times::default());
+    let (base, clock) = (Vec::new(), Arc::clone(&runtime));
+    let mut host = Host { dialer, pool, features, readings, times, base, runtime: clock };
     let base = match start.base.clone() {
         // The next process need not reach the server at once.
         Some(base) => base,

@@ -18,11 +18,18 @@ pub struct Refused(Reply);
 /// Why something was not done.
 pub(crate) type Fault = AnyFault<Refused>;
 
+impl Refused {
+    /// Whether the server does not know the command, or this form of it.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self.0.code, 500 | 501 | 502 | 504)
+    }
+}
+
 impl Refusal for Refused {
     fn error(&self) -> Error {
         let errno = match self.0.code {
             452 | 552 => Errno::ENOSPC,
-            500 | 501 | 502 | 504 => Errno::EOPNOTSUPP,
+            _ if self.is_unknown() => Errno::EOPNOTSUPP,
             530 | 532 => Errno::EACCES,
             _ => errno_at_end(self.0.text()).unwrap_or(Errno::EIO),
         };
@@ -44,8 +51,16 @@ pub(crate) fn good(reply: Reply) -> Result<Reply, Fault> {
     if reply.is_good() { Ok(reply) } else { Err(Fault::Refused(Refused(reply))) }
 }
 
+/// A reply for a message: only what would control a terminal is escaped, so that it reads as the server has written it.
 fn said(reply: &Reply) -> String {
-    format!("{} {}", reply.code, String::from_utf8_lossy(reply.text()).escape_debug())
+    let mut said = format!("{} ", reply.code);
+    for char in String::from_utf8_lossy(reply.text()).chars() {
+        match char.is_control() {
+            true => said.extend(char.escape_debug()),
+            false => said.push(char),
+        }
+    }
+    said
 }
 
 fn odd(bad: Bad) -> Error {

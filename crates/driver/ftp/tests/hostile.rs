@@ -28,6 +28,8 @@ enum Harm {
     Mute,
     /// Its listing never ends.
     EndlessListing,
+    /// Its listing is short, and has names that are shorter.
+    ManyNames,
     /// A line of its listing never ends.
     EndlessName,
     /// It lists nothing, and does not end either.
@@ -120,6 +122,7 @@ fn send(stream: &mut TcpStream, harm: Harm) {
     let names = [names, "type=file;size=1; good\r\n"].concat();
     match harm {
         Harm::EndlessListing => flood(stream, b"type=file;size=1; name\r\n"),
+        Harm::ManyNames => drop(stream.write_all(&b"type=f; a\n".repeat(20_000))),
         Harm::EndlessName => flood(stream, b"x"),
         Harm::Stall => thread::sleep(Duration::from_secs(600)),
         // A client that went away does not matter here.
@@ -189,6 +192,14 @@ fn what_never_ends_or_makes_no_sense_is_an_error() {
         assert_eq!(found, errno, "{harm:?}: {reason}");
         assert!(reason.contains(words), "{harm:?}: {reason}");
     }
+}
+
+/// What is made of 200 kB takes several megabytes.
+#[test]
+fn the_memory_that_a_listing_takes_is_bounded_not_its_text() {
+    let error = in_time(|| list(Harm::ManyNames)).expect_err("more than a mebibyte");
+    assert_eq!(error.errno, Errno::EFBIG, "{error}");
+    assert!(error.to_string().contains("more than 1048576 bytes of memory"), "{error}");
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod support;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};
 use outrigger_core::ops::{Forget, GetAttr, Lookup, OpenFlags, Release, Rename, RenameFlags, StatFs, Write};
-use outrigger_core::reply::FsStat;
 use outrigger_core::{
     Credentials, Cx, Driver, Errno, Handle, HeapKeep, Keep, LockOwner, Name, Node, Payload, Result, Serve,
     SetAttrs, SetTime, Time,
@@ -251,13 +250,14 @@ fn a_server_that_is_gone_for_a_while_is_waited_for() {
 }
 
 #[test]
-fn of_the_space_nothing_is_known() {
+fn space_of_which_nothing_is_known_is_large_as_with_sshfs() {
     for kind in KINDS {
         let Some(far) = far(kind) else { continue };
         let client = client(&far, &far.connect(&[]));
         let space = client.call(StatFs { node: Node::ROOT }).expect("answered");
-        let unknown = FsStat { namelen: 255, bsize: 4096, frsize: 4096, ..FsStat::default() };
-        assert_eq!(space, unknown, "{kind:?}");
+        let (blocks, files) = (262_144_000, 1_000_000_000);
+        assert_eq!((space.blocks, space.bfree, space.bavail, space.frsize), (blocks, blocks, blocks, 4096));
+        assert_eq!((space.files, space.ffree, space.namelen), (files, files, 255), "{kind:?}");
     }
 }
 
@@ -333,7 +333,28 @@ fn who_is_not_let_in_is_told_so() {
         // The certificate is signed by no authority that is trusted.
         let certificate = refused(&far.server.place(at), &[("tls", "")]);
         assert_eq!(certificate.errno, Errno::EACCES, "{certificate}");
-        assert!(certificate.reason.is_some_and(|why| why.contains("certificate")));
+        let why = certificate.reason.expect("a reason");
+        assert!(why.contains("certificate") && why.contains("-o ca=FILE, trusts"), "{why}");
+        // Another one.
+        let other = far.server.root().join("../other.pem");
+        let made = std::process::Command::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-subj",
+                "/CN=localhost",
+                "-keyout",
+                "/dev/null",
+            ])
+            .arg("-out")
+            .arg(&other)
+            .output();
+        assert!(made.is_ok_and(|made| made.status.success()));
+        let why = refused(&far.server.place(at), &[("tls", ""), ("ca", &other.display().to_string())]);
+        assert!(why.to_string().contains("none of the certificates in ca=FILE"), "{why}");
     }
 }
 

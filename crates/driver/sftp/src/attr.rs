@@ -21,7 +21,8 @@ pub(crate) fn kind(attrs: &Attrs) -> FileKind {
 /// # Errors
 /// `EPERM` when its owner has no number here.
 pub(crate) fn attr(attrs: &Attrs, ino: u64, people: &People) -> Result<Attr> {
-    let size = attrs.size.unwrap_or(0);
+    // More is nothing that a program could count with.
+    let size = attrs.size.unwrap_or(0).min(i64::MAX as u64);
     let Owner { uid, gid } = people.shown(attrs.owner.unwrap_or_default())?;
     let Times { atime, mtime } = attrs.times.unwrap_or_default();
     let time = |secs: u32| Time::new(secs.into(), 0);
@@ -80,6 +81,8 @@ mod tests {
         let shown = attr(&known, 9, &people).expect("as it is there");
         assert_eq!((shown.mode, shown.blocks, shown.uid, shown.gid), (0o104_755, 3, 1000, 100));
         assert_eq!((shown.atime.secs, shown.mtime.secs), (1, i64::from(u32::MAX)));
+        let endless = attr(&Attrs { size: Some(u64::MAX), ..Attrs::NONE }, 9, &people).expect("root's");
+        assert_eq!((endless.size, endless.blocks), (i64::MAX as u64, 1 << 54));
     }
 
     #[test]

@@ -344,7 +344,7 @@ impl Inner {
         let appends = file.flags.contains(OpenFlags::APPEND) && cx.writes_at_end(file.flags, op.cached);
         let purpose = if appends { For::Appending } else { For::Writing };
         let then = After {
-            sync: file.flags.contains(OpenFlags::DSYNC),
+            sync: file.flags.contains(OpenFlags::DSYNC) && self.can_fsync()?,
             clear: self.clears_setid(cx, op.kill_setid),
         };
         let turn = file.order.turn(Kind::Write);

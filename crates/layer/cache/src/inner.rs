@@ -9,6 +9,7 @@ use crate::moment::{self, Moment};
 use crate::open::{Handles, KeptFile};
 use crate::options::Options;
 use crate::pool::Pool;
+use crate::set::Settable;
 use crate::table::{Table, When};
 use crate::walk_ahead::Walks;
 use crate::writeback::Writeback;
@@ -41,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) closing: Closing,
     /// The user as whom files are made, known from those that were.
     pub(crate) creator: Mutex<Option<u32>>,
+    /// What the tree below is known to set.
+    pub(crate) settable: Settable,
     /// Writes are delayed somewhere in the tree.
     pub(crate) delays: bool,
     /// Another process goes on when this one dies.
@@ -79,6 +82,7 @@ impl Inner {
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
             creator: Mutex::default(),
+            settable: Settable::default(),
             delays: options.delays(),
             has_successor,
             writeback: Writeback::new(options.write_memory, log),

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Delayed permissions and times: of a file that is open for writing, and that belongs to the user as whom files are made
-//! here, so that it will not be refused.
+//! here, so that it will not be refused. Of a tree that may refuse them all the same ([`Abilities::attrs_may_fail`]) the first of each kind
+//! is waited for.
+//!
+//! [`Abilities::attrs_may_fail`]: outrigger_core::Abilities::attrs_may_fail
 
 use crate::delayed::{Job, Piece, WriteContext};
 use crate::file::File;
@@ -13,6 +16,29 @@ use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::{Attrs, Ttl};
 use outrigger_core::{Answer, Attr, Cx, FileKind, Handle, Node, Reply, SetAttrs, SetTime, Time, lock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a tree has set.
+#[derive(Debug, Default)]
+pub(crate) struct Settable {
+    modes: AtomicBool,
+    times: AtomicBool,
+}
+
+impl Settable {
+    /// These were set as they were wanted: a tree that sets no times may pass over the present one.
+    fn learn(&self, attrs: &SetAttrs) {
+        self.modes.fetch_or(attrs.mode.is_some(), Ordering::Relaxed);
+        self.times.fetch_or(matches!(attrs.mtime, Some(SetTime::To(_))), Ordering::Relaxed);
+    }
+
+    /// Whether such attributes were set before.
+    fn has(&self, attrs: &SetAttrs) -> bool {
+        let times = attrs.mtime.is_some() || attrs.atime.is_some();
+        (attrs.mode.is_none() || self.modes.load(Ordering::Relaxed))
+            && (!times || self.times.load(Ordering::Relaxed))
+    }
+}
 
 /// The bits of a mode of which a tree may keep less than was asked for.
 pub(crate) const DOUBTFUL: u32 = 0o7000;
@@ -21,7 +47,17 @@ impl Inner {
     pub(crate) fn setattr<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: SetAttr) -> Answer<'a> {
         match self.set_later(cx, &op) {
             Some(attr) => Answer::Ready(Reply::Attrs(Attrs { attr, ttl: Ttl::NEVER })),
-            None => self.change(cx, op.into()),
+            None if !self.below().abilities.attrs_may_fail || self.settable.has(&op.attrs) => {
+                self.change(cx, op.into())
+            }
+            None => Answer::later(async move {
+                let attrs = op.attrs.clone();
+                let reply = self.change(cx, op.into()).await;
+                if matches!(reply, Reply::Attrs(_)) {
+                    self.settable.learn(&attrs);
+                }
+                reply
+            }),
         }
     }
 
@@ -37,6 +73,9 @@ impl Inner {
 
     /// Notes what is to be set, if that may be done later; answers the attributes the file will have.
     fn set_later(self: &Arc<Self>, cx: &Cx, op: &SetAttr) -> Option<Attr> {
+        if self.below().abilities.attrs_may_fail && !self.settable.has(&op.attrs) {
+            return None;
+        }
         let now = self.now();
         let mut table = lock(&self.table);
         let (file, attr) = self.may_set_later(&mut table, op.node, now)?;

@@ -20,6 +20,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
+/// The largest size that files have on Linux: more is nothing that a program could count with.
+const SIZE_MAX: u64 = i64::MAX as u64;
+
 /// A tree of a server.
 pub(super) struct Inner<S> {
     pub(super) server: S,
@@ -60,7 +63,7 @@ impl<S: FileServer> Inner<S> {
         let modified = listed.and_then(|listed| listed.modified).unwrap_or_default();
         let time = staged.map_or(Time::new(modified, 0), |state| state.mtime);
         let target = listed.and_then(|listed| listed.target.as_ref()).map(|target| target.len() as u64);
-        let size = target.or(listed.and_then(|listed| listed.size)).unwrap_or_default();
+        let size = target.or(listed.and_then(|listed| listed.size)).unwrap_or_default().min(SIZE_MAX);
         let size = staged.map_or(size, |state| state.size);
         let is_removed = self.open.is_removed(node) || staged.is_some_and(|state| state.nameless);
         Ok(Attr {

@@ -176,7 +176,13 @@ pub trait FileServer: Send + Sync + 'static {
     /// Changes permissions.
     fn set_mode(&self, path: &[u8], mode: u32) -> impl Future<Output = Asked<(), Self>> + Send;
 
-    /// Changes the time of change.
+    /// False once it is known that the server cannot change times of files.
+    fn sets_times(&self) -> bool;
+
+    /// How many bytes there is room for, where the server tells.
+    fn free_space(&self, path: &[u8]) -> impl Future<Output = Asked<Option<u64>, Self>> + Send;
+
+    /// Changes the time of change. `EOPNOTSUPP` where the server cannot for any file.
     fn set_time(&self, path: &[u8], time: Time) -> impl Future<Output = Asked<(), Self>> + Send;
 }
 

@@ -7,6 +7,7 @@ use crate::diagnosis::Attempt;
 use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags, RmDir, Unlink};
 use outrigger_core::reply::{Created, Entry};
 use outrigger_core::{Attr, Cx, Errno, FileKind, Name, Node, Result};
+use std::sync::Arc;
 
 impl<S: FileServer> Inner<S> {
     /// What `name` in `dir` leads to, if anything.
@@ -62,7 +63,13 @@ impl<S: FileServer> Inner<S> {
     }
 
     /// Makes an empty file.
-    pub(super) async fn make_file(&self, cx: &Cx, dir: Node, name: &Name, mode: u32) -> Result<Entry> {
+    pub(super) async fn make_file(
+        self: &Arc<Self>,
+        cx: &Cx,
+        dir: Node,
+        name: &Name,
+        mode: u32,
+    ) -> Result<Entry> {
         let flags = OpenFlags::WRITE_ONLY | OpenFlags::EXCL;
         let op = Create { dir, name: name.clone(), mode, umask: 0, flags, initial: None };
         let Created { entry, opened } = self.create(cx, op).await?;

@@ -52,6 +52,13 @@ impl Named for (Name, Found) {
     }
 }
 
+/// What a server that does not tell its space is said to have free, as sshfs has it: programs that look first refuse to write where
+/// there seems to be none.
+const UNKNOWN_SPACE: u64 = 1000 << 30;
+const UNKNOWN_FILES: u64 = 1_000_000_000;
+/// In such units.
+const BLOCK: u32 = 4096;
+
 impl<S: FileServer> FileTree<S> {
     async fn run<T: Send + 'static, F>(&self, work: impl FnOnce(Arc<Inner<S>>) -> F) -> Result<T>
     where
@@ -71,6 +78,7 @@ impl<S: FileServer> Driver for FileTree<S> {
         Abilities {
             identity: Identity::ByPath,
             cookies_by_name: true,
+            attrs_may_fail: true,
             parallel: Parallel { reads: 1, listings: 1 },
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
@@ -178,10 +186,16 @@ impl<S: FileServer> Driver for FileTree<S> {
         self.run(async move |inner| inner.create(&cx, op).await).await
     }
 
-    async fn read(&self, _: &Cx, op: Read) -> Result<Payload> {
+    async fn read(&self, cx: &Cx, op: Read) -> Result<Payload> {
+        let cancel = cx.cancel.clone();
         self.run(async move |inner| {
             let Read { node, offset, len, .. } = op;
             let _lock = inner.locks.lock(node).await;
+            // One that is not waited for any more must not keep who closes the file waiting for a server that hangs.
+            let read = async {
+                let read = cancel.unless_raised(inner.read_at(node, offset, len as usize)).await;
+                read.unwrap_or_else(|| Err(Errno::EINTR.into()))
+            };
             if inner.goes_back(node, offset) {
                 // Without room for all of it, the file is sent once more up to there.
                 let _ = inner.stage(node, 0).await;
@@ -192,9 +206,9 @@ impl<S: FileServer> Driver for FileTree<S> {
                 }
                 Some(_) => {
                     inner.upload(node).await?;
-                    Ok(inner.read_at(node, offset, len as usize).await?.into())
+                    Ok(read.await?.into())
                 }
-                None => Ok(inner.read_at(node, offset, len as usize).await?.into()),
+                None => Ok(read.await?.into()),
             }
         })
         .await
@@ -287,9 +301,15 @@ impl<S: FileServer> Driver for FileTree<S> {
         Ok(())
     }
 
-    async fn statfs(&self, _: &Cx, _: StatFs) -> Result<FsStat> {
-        // Of the space nothing is known.
-        Ok(FsStat { namelen: 255, bsize: 4096, frsize: 4096, ..FsStat::default() })
+    async fn statfs(&self, _: &Cx, op: StatFs) -> Result<FsStat> {
+        self.run(async move |inner| {
+            let path = inner.inodes.path(op.node)?;
+            let free = inner.server.free_space(&path).await.unwrap_or_default().unwrap_or(UNKNOWN_SPACE);
+            let (blocks, files) = (free / u64::from(BLOCK), UNKNOWN_FILES);
+            let (bfree, bavail, ffree) = (blocks, blocks, files);
+            Ok(FsStat { blocks, bfree, bavail, files, ffree, bsize: BLOCK, frsize: BLOCK, namelen: 255 })
+        })
+        .await
     }
 
     async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {

@@ -5,9 +5,9 @@ use super::inner::Inner;
 use super::{Begun, FileServer};
 use crate::diagnosis::Attempt;
 use crate::fault::Fault;
-use crate::reconnect::REPEATS;
+use crate::reconnect::Repeats;
 use bytes::{Buf, Bytes, BytesMut};
-use outrigger_core::{Errno, Node, Result, lock};
+use outrigger_core::{Errno, Error, Node, Result, lock};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
@@ -34,6 +34,8 @@ impl Version {
 
 /// A transfer, and the last of what it brought.
 pub(super) struct Reading<T> {
+    /// Where in the file the transfer began.
+    from: u64,
     /// Where in the file the window begins.
     start: u64,
     window: BytesMut,
@@ -89,6 +91,11 @@ impl<T> Reading<T> {
         }
     }
 
+    /// Whether more has come than there was after the place at which the server was to begin.
+    fn exceeds(&self) -> bool {
+        self.from > 0 && self.version.size.is_some_and(|size| self.end() > size)
+    }
+
     /// Whether a request at this place is best served by this transfer.
     fn serves(&self, offset: u64) -> bool {
         let gap = match self.transfer {
@@ -116,8 +123,8 @@ impl<S: FileServer> Inner<S> {
     pub(super) async fn read_at(&self, node: Node, offset: u64, len: usize) -> Result<Bytes> {
         let readings = self.server.readings();
         let mut known = readings.take(node).filter(|reading| reading.serves(offset));
-        let mut before = None;
-        for _ in 0..=REPEATS {
+        let (mut before, mut repeats, mut has_grown) = (None, Repeats::default(), false);
+        loop {
             let mut reading = match known.take() {
                 Some(reading) => reading,
                 None => {
@@ -127,17 +134,40 @@ impl<S: FileServer> Inner<S> {
                         let why = "the file was changed while the connection was lost";
                         return Err(Errno::ESTALE.because(why));
                     }
-                    Reading { start, window: BytesMut::new(), transfer, version, from_front: start < offset }
+                    let (from, from_front, window) = (start, start < offset, BytesMut::new());
+                    Reading { from, start, window, transfer, version, from_front }
                 }
             };
-            if self.receive_until(&mut reading, offset, len).await? {
-                let data = reading.take(offset, len);
-                readings.lock().insert(node, reading);
-                return Ok(data);
+            match self.receive_until(&mut reading, offset, len).await? {
+                None if reading.exceeds() && !has_grown => {
+                    // Its connection may be needed for the question.
+                    let end = reading.end();
+                    drop(reading);
+                    self.reaches(node, end).await?;
+                    (before, has_grown) = (None, true);
+                }
+                None => {
+                    let data = reading.take(offset, len);
+                    readings.lock().insert(node, reading);
+                    return Ok(data);
+                }
+                Some(lost) if !repeats.another(&lost) => return Err(lost),
+                Some(_) => before = Some(reading.version),
             }
-            before = Some(reading.version);
         }
-        Err(Errno::EIO.because("the connection was lost again and again"))
+    }
+
+    /// Whether a file reaches to `end` by now, which it did not when its transfer began.
+    ///
+    /// # Errors
+    /// `EIO` when it does not: the server has taken the place at which to begin for nothing, and what has come is of another one.
+    async fn reaches(&self, node: Node, end: u64) -> Result<()> {
+        match self.version(&self.inodes.path(node)?, None).await?.size {
+            Some(size) if size < end => Err(Errno::EIO.because(
+                "the server sends more of the file than there is: it does not begin where it says that it does (REST)",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Begins a transfer. Servers refuse to begin where a file has ended.
@@ -153,13 +183,13 @@ impl<S: FileServer> Inner<S> {
         }
     }
 
-    /// False when the connection was lost.
+    /// Why the connection was lost, if it was.
     async fn receive_until(
         &self,
         reading: &mut Reading<S::Transfer>,
         offset: u64,
         len: usize,
-    ) -> Result<bool> {
+    ) -> Result<Option<Error>> {
         let wanted = offset.saturating_add(len as u64);
         while reading.end() < wanted
             && let Some(transfer) = &mut reading.transfer
@@ -173,7 +203,7 @@ impl<S: FileServer> Inner<S> {
                 received => received.map(drop),
             };
             match received {
-                Err(Fault::Lost(_)) => return Ok(false),
+                Err(Fault::Lost(lost)) => return Ok(Some(lost)),
                 received => received?,
             }
             reading.is_whole()?;
@@ -183,6 +213,6 @@ impl<S: FileServer> Inner<S> {
             reading.window.advance(dropped);
             reading.start += dropped as u64;
         }
-        Ok(true)
+        Ok(None)
     }
 }

@@ -10,7 +10,7 @@ use super::{Asked, FileServer, Put, Version};
 use crate::diagnosis::{Attempt, parent};
 use crate::fault::{Fault, Refusal};
 use crate::inode_table::join;
-use crate::reconnect::{REPEATS, repeated};
+use crate::reconnect::{Repeats, repeated};
 use crate::silly_rename::{LeftName, SILLY_PREFIX, unique_name};
 use crate::staging::{Staged, StagedState};
 use outrigger_core::{Errno, FileKind, Name, Node, Result};
@@ -110,9 +110,8 @@ impl<S: FileServer> Inner<S> {
     /// has it open.
     async fn append(&self, node: Node, path: &[u8], staged: &Staged) -> Result<Option<S::Refusal>> {
         let state = staged.state();
-        let was_begun = state.under_way != 0;
-        for attempt in 0..=REPEATS {
-            let begun = was_begun || attempt > 0;
+        let (mut begun, mut repeats) = (state.under_way != 0, Repeats::default());
+        loop {
             let there = self.look(path).await?.size.unwrap_or(0);
             // What others have appended would be in the way of what was written at this place.
             let most = if begun { state.size } else { state.base };
@@ -122,7 +121,7 @@ impl<S: FileServer> Inner<S> {
             self.begin(node, &state);
             match self.server.send(path, Put::Append, staged, there).await {
                 Ok(()) => return Ok(None),
-                Err(Fault::Lost(_)) if attempt < REPEATS => {}
+                Err(Fault::Lost(lost)) if repeats.another(&lost) => begun = true,
                 // It may have taken a part before.
                 Err(Fault::Refused(refusal))
                     if !lacks_room(&refusal) && self.look(path).await?.size == Some(state.base) =>
@@ -132,7 +131,6 @@ impl<S: FileServer> Inner<S> {
                 Err(fault) => return Err(self.why(fault, Attempt::Open { path, writes: true }).await),
             }
         }
-        Err(Errno::EIO.into())
     }
 
     /// Sends a whole file: under another name first, where the directory permits that. What the server has then, if it tells.

@@ -7,6 +7,7 @@ use crate::fault::Fault;
 use crate::open_files::Closed;
 use crate::staging::{Staged, StagedState};
 use outrigger_core::attr::without_set_id;
+use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Error, FileKind, Handle, Node, Result, SetAttrs, SetTime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -155,16 +156,37 @@ impl<S: FileServer> Inner<S> {
 
     /// Closes a file; what it could not upload then is lost, after close(2) has said so. What was written by the handle is stored now, since
     /// the error of one that only reads would go nowhere.
-    pub(super) async fn close(&self, node: Node, handle: Handle) -> Result<()> {
-        let _lock = self.locks.lock(node).await;
-        let Ok(Closed { file: flags, last, was_removed }) = self.open.close(handle) else { return Ok(()) };
-        if last.is_none() {
-            return if flags.writes() && !self.open.is_removed(node) {
-                self.upload(node).await
-            } else {
-                Ok(())
+    pub(super) async fn close(self: &Arc<Self>, node: Node, handle: Handle) -> Result<()> {
+        if self.open.get(handle).is_ok_and(OpenFlags::writes) {
+            let _lock = self.locks.lock(node).await;
+            let Ok(Closed { last, was_removed, .. }) = self.open.close(handle) else { return Ok(()) };
+            return match last {
+                None if self.open.is_removed(node) => Ok(()),
+                None => self.upload(node).await,
+                Some(()) => self.closed(node, was_removed).await,
             };
         }
+        let Ok(Closed { last: Some(()), was_removed, .. }) = self.open.close(handle) else { return Ok(()) };
+        let inner = Arc::clone(self);
+        let rest = async move {
+            let _lock = inner.locks.lock(node).await;
+            match inner.open.is_open(node) {
+                // It was opened again meanwhile.
+                true => Ok(()),
+                false => inner.closed(node, was_removed).await,
+            }
+        };
+        // A file can be made without being opened for writing.
+        if was_removed || self.staged(node).is_some() {
+            return rest.await;
+        }
+        // A read that is not waited for any more may still wait for a server that hangs. What fails is in the log.
+        self.runtime.spawn(Box::pin(async move { _ = rest.await }));
+        Ok(())
+    }
+
+    /// Ends what is here of a file that is not open any more; the caller holds the lock of the node.
+    async fn closed(&self, node: Node, was_removed: bool) -> Result<()> {
         self.server.readings().take(node);
         let outcome = if was_removed { self.remove_silly(node).await } else { self.upload(node).await };
         self.staging.end(node);
@@ -185,6 +207,13 @@ impl<S: FileServer> Inner<S> {
         {
             return Ok(());
         }
+        if let (Some(time), None, None, false) =
+            (attrs.mtime, attrs.mode, attrs.size, self.server.sets_times())
+        {
+            // Nothing of the file has to be at the server for that.
+            let why = "the server has no command that sets the time of a file";
+            return self.without_time(node, time, Errno::EOPNOTSUPP.because(why));
+        }
         self.upload(node).await?;
         if attrs.size.is_some() && !is_open {
             self.staging.end(node);
@@ -197,24 +226,29 @@ impl<S: FileServer> Inner<S> {
             }
             self.staging.update(node, |state| state.mode = mode);
         }
-        let time = match attrs.mtime {
-            Some(SetTime::To(time)) => time,
-            Some(SetTime::Now) => self.runtime.wall(),
-            None => return Ok(()),
-        };
+        let Some(time) = attrs.mtime else { return Ok(()) };
+        let at = if let SetTime::To(time) = time { time } else { self.runtime.wall() };
         // What the server tells of it then may be rounded.
         self.staging.update(node, |state| state.seen = None);
-        let Err(fault) = self.server.set_time(&path, time).await else { return Ok(()) };
+        let Err(fault) = self.server.set_time(&path, at).await else { return Ok(()) };
         let error = self.why_not_set(fault, &path).await;
-        let cannot = matches!(error.errno, Errno::EPERM | Errno::EOPNOTSUPP);
-        match cannot && self.inodes.kind(node)? == FileKind::Directory {
+        self.without_time(node, time, error)
+    }
+
+    /// The outcome where a time was not set for this reason.
+    fn without_time(&self, node: Node, time: SetTime, error: Error) -> Result<()> {
+        let passes = match error.errno {
             // Copying a tree would fail at each of its directories, whose times say nothing of their content.
-            true => {
-                tracing::debug!(%error, "the time of a directory was not set");
-                Ok(())
-            }
-            false => Err(error),
+            Errno::EPERM | Errno::EOPNOTSUPP if self.inodes.kind(node)? == FileKind::Directory => true,
+            // The present time is that of the next upload, and touch(1) has made a file.
+            Errno::EOPNOTSUPP => time == SetTime::Now,
+            _ => false,
+        };
+        if !passes {
+            return Err(error);
         }
+        tracing::debug!(%error, "a time was not set");
+        Ok(())
     }
 
     async fn why_not_set(&self, fault: Fault<S::Refusal>, path: &[u8]) -> Error {

@@ -117,7 +117,7 @@ pub fn write(dir: &Path) -> io::Result<()> {
 /// mount.outrigger(8), with the options from the tables that completion reads, too.
 fn mount() -> String {
     let mut options = String::new();
-    describe_options(&mut options, MOUNT_OPTIONS.iter().copied());
+    describe_options(&mut options, MOUNT_OPTIONS.iter().copied(), |_, _| false);
     MOUNT.replace("@VERSION@", env!("CARGO_PKG_VERSION")).replace("@OPTIONS@", &options)
 }
 
@@ -143,7 +143,7 @@ fn describe(page: &mut String, driver: &DriverInfo) {
         escaped(opens),
         escaped(location),
     );
-    describe_options(page, tables(driver));
+    describe_options(page, tables(driver), driver.is_dangerous);
     if !others.is_empty() {
         let _ = write!(page, ".PP\nFurther options: {}.\n", escaped(others));
     }
@@ -151,15 +151,23 @@ fn describe(page: &mut String, driver: &DriverInfo) {
 
 fn describe_layer(page: &mut String, layer: &LayerInfo) {
     let _ = write!(page, ".SS {}\n{}.\n", escaped(&layer.spelt()), escaped(&capitalised(layer.does)));
-    describe_options(page, layer.options.iter().copied());
+    describe_options(page, layer.options.iter().copied(), |_, _| false);
 }
 
-fn describe_options(page: &mut String, tables: impl Iterator<Item = &'static OptionTable>) {
+/// Those that are `dangerous` with a value are refused unless the user allows them.
+fn describe_options(
+    page: &mut String,
+    tables: impl Iterator<Item = &'static OptionTable>,
+    dangerous: fn(&str, &str) -> bool,
+) {
     for option in tables.flat_map(|table| table.options) {
         let name = escaped(&option.to_string());
         let _ = write!(page, ".TP\n.B {name}\n{}.\n", escaped(&capitalised(option.help)));
         if !option.aliases.is_empty() {
             let _ = writeln!(page, "Also called {}.", escaped(&option.aliases.join(", ")));
+        }
+        if dangerous(option.name, option.value) {
+            page.push_str("Needs\n.B \\-\\-allow\\-programs\nin front of the command.\n");
         }
         if !option.default.is_empty() {
             let _ = writeln!(page, "Default: {}.", escaped(option.default));

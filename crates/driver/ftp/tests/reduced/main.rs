@@ -4,9 +4,9 @@
 mod server;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};
-use outrigger_core::ops::{FSync, OpenFlags, Read, Release, RenameFlags, Write};
+use outrigger_core::ops::{FSync, OpenFlags, Read, Release, RenameFlags, StatFs, Write};
 use outrigger_core::{
-    Errno, Handle, HeapKeep, Keep, LockOwner, Name, Node, Result, Runtime, Serve, SetAttrs,
+    Cancel, Errno, Handle, HeapKeep, Keep, LockOwner, Name, Node, Result, Runtime, Serve, SetAttrs, SetTime, Time,
 };
 use outrigger_driver_ftp::{Options, connect};
 use outrigger_runtime::Threads;
@@ -242,6 +242,12 @@ fn a_password_that_the_server_repeats_is_not_shown() {
         let shown = format!("{error} {error:?}").to_lowercase();
         assert!(shown.contains("***") && !shown.contains("#cret") && !shown.contains("23cret"), "{shown}");
     }
+    // As `s#cret`, `alice:s#cret` and `me:s#cret` are in base64, and every byte of it in hexadecimal.
+    for refusal in ["530 %73%23%63%72%65%74", "530 cyNjcmV0", "530 YWxpY2U6cyNjcmV0", "530 bWU6cyNjcmV0."] {
+        let server = Server::start(USUAL, &[("PASS", refusal)]);
+        let shown = try_open(&server, &[], None).err().expect("refused").to_string();
+        assert!(shown.contains("***") && !shown.contains("%72") && !shown.contains("NjcmV"), "{shown}");
+    }
     let server = Server::start(USUAL, &[("MLSD", "550 s#cret: denied")]);
     let far = open(&server);
     let error = far.root().entries().err().expect("refused");
@@ -403,4 +409,125 @@ fn an_upload_that_is_confirmed_and_not_there_is_an_error() {
     let error = file.sync(false).expect_err("the old one is there");
     assert_eq!(error.errno, Errno::EIO);
     assert!(error.reason.is_some_and(|why| why.contains("3 bytes of it, 13 were sent")));
+}
+
+#[test]
+fn a_server_without_a_command_for_times_says_so_where_they_are_set_and_is_not_asked_again() {
+    let server = Server::start(USUAL, &[("SITE", "502 SITE not understood")]);
+    let far = open(&server);
+    let to = |mtime| SetAttrs { mtime: Some(mtime), ..SetAttrs::default() };
+    let past = SetTime::To(Time::new(978_307_200, 0));
+    for number in 0..3 {
+        let text = format!("f{number}");
+        let (mut inode, file) = far.root().create(&name(&text), 0o644, OpenFlags::WRITE_ONLY).expect("made");
+        file.write_all_at(0, b"content".to_vec().into()).expect("staged");
+        let error = inode.set_through(&file, to(past)).expect_err("no times");
+        assert_eq!(error.errno, Errno::EOPNOTSUPP, "{error}");
+        assert!(error.reason.is_some_and(|why| why.contains("no command that sets the time")));
+        inode.set_through(&file, to(SetTime::Now)).expect("passed over");
+        file.close().expect("stored");
+        assert_eq!(fs::read(server.at(&text)).expect("there"), b"content");
+    }
+    // SITE HELP, and the two forms of SITE UTIME once.
+    assert_eq!(server.asked("SITE"), 3);
+}
+
+/// In FEAT it has none, and MDTM with a time sets it.
+#[test]
+fn a_refusal_to_set_the_time_of_one_file_says_nothing_of_others() {
+    let server = Server::start(USUAL, &[("SITE", "502 SITE not understood")]);
+    server.change(|ways| ways.sets_times = true);
+    for name in ["f", "g"] {
+        put(&server, name, b"content", 0);
+    }
+    let far = open(&server);
+    let past = SetTime::To(Time::new(1_000_000_000, 0));
+    let set = |text: &str| {
+        let mut inode = far.root().lookup(&name(text)).expect("found");
+        inode.set(SetAttrs { mtime: Some(past), ..SetAttrs::default() }).map(drop)
+    };
+    set("f").expect("set");
+    server.change(|ways| _ = ways.refuses.insert("MDTM", "550 not yours"));
+    assert_eq!(set("g").expect_err("refused").errno, Errno::EPERM);
+    server.change(|ways| _ = ways.refuses.remove("MDTM"));
+    set("g").expect("set");
+    let time = fs::metadata(server.at("g")).expect("there").modified().expect("a time");
+    assert_eq!(time, UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up_after_a_second_attempt() {
+    let server = Server::start(USUAL, &[("REST", "502 not implemented")]);
+    put(&server, "f", &content(3_000_000), 0);
+    server.change(|ways| ways.stalls = true);
+    let far = try_open(&server, &[("timeout", "1")], None).expect("connected");
+    let file = far.file("/f", OpenFlags::empty());
+    let error = file.read_at(2_900_000, 1000).expect_err("it hangs");
+    assert_eq!((error.errno, server.asked("RETR")), (Errno::ETIMEDOUT, 2), "{error}");
+}
+
+#[test]
+fn a_read_that_is_given_up_does_not_keep_its_file_from_being_closed() {
+    let server = Server::start(USUAL, &[("REST", "502 not implemented")]);
+    put(&server, "f", &content(3_000_000), 0);
+    server.change(|ways| ways.stalls = true);
+    let cancel = Cancel::default();
+    let settings =
+        Settings { cancel: cancel.clone(), grace: Duration::from_secs(600), ..Settings::default() };
+    let far = try_open(&server, &[("timeout", "600")], None).expect("connected");
+    let client = Client::new(Arc::clone(far.client.service()), far._runtime.clone(), settings);
+    let file = client.walk(b"/f", Follow::Yes).expect("found").open(OpenFlags::empty()).expect("opened");
+    let reading = thread::spawn(move || file.read_at(2_900_000, 1000).map(drop));
+    server.until_asked("RETR");
+    cancel.raise();
+    // It ends with the file closed.
+    assert_eq!(reading.join().expect("no panic").expect_err("given up").errno, Errno::EINTR);
+}
+
+#[test]
+fn free_space_is_what_the_server_says() {
+    let server = Server::start(&["MLST type*;size*;modify*;", "AVBL"], &[("AVBL", "213 40960000")]);
+    let space = open(&server).client.call(StatFs { node: Node::ROOT }).expect("answered");
+    assert_eq!((space.bavail, space.frsize), (10_000, 4096));
+}
+
+#[test]
+fn what_a_server_says_is_shown_as_it_is_but_for_what_controls_a_terminal() {
+    let server = Server::start(USUAL, &[("PASS", "530 can't let \"alice\" \\o/ in\x1b[2J")]);
+    let error = try_open(&server, &[], None).err().expect("refused");
+    let expected = "530 can't let \"alice\" \\o/ in\\u{1b}[2J";
+    assert!(error.to_string().ends_with(expected), "{error}");
+}
+
+#[test]
+fn a_server_that_ignores_where_to_begin_is_an_error_and_a_file_that_grows_is_none() {
+    let server = Server::start(USUAL, &[]);
+    let data = content(1_000_000);
+    put(&server, "f", &data, 0);
+    let far = open(&server);
+    let file = far.file("/f", OpenFlags::empty());
+    // As if it had grown since.
+    server.change(|ways| _ = ways.refuses.insert("SIZE", "213 999500"));
+    for at in [999_000, 100_000, 990_000] {
+        assert_eq!(file.read_at(at, 10).expect("read"), data[at as usize..][..10]);
+    }
+    server.change(|ways| _ = ways.refuses.remove("SIZE"));
+    server.change(|ways| ways.ignores_rest = true);
+    let file = far.file("/f", OpenFlags::empty());
+    let error = file.read_at(999_000, 10).expect_err("it is the front");
+    assert_eq!(error.errno, Errno::EIO);
+    assert!(error.reason.is_some_and(|why| why.contains("REST")));
+}
+
+#[test]
+fn sizes_that_no_file_can_have_are_the_largest_that_one_can() {
+    let server = Server::start(USUAL, &[]);
+    put(&server, "f", b"content", 0);
+    let far = open(&server);
+    for told in [1 << 63, u64::MAX] {
+        server.change(|ways| ways.told_size = Some(told));
+        let found = far.root().lookup(&name("f")).expect("found");
+        assert_eq!(found.attr().size, i64::MAX as u64, "{told}");
+        assert_eq!(found.attr().blocks, 1 << 54);
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server that lacks what a test wants.
 
-use outrigger_proto_ftp::stamp;
+use outrigger_proto_ftp::{stamp, timestamp};
 use std::collections::HashMap;
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 
 /// What the server does.
@@ -21,6 +22,12 @@ pub struct Ways {
     pub features: Vec<&'static str>,
     /// Transfers of files that begin now stop in their middle for ever.
     pub stalls: bool,
+    /// REST is answered, and files are sent from their front all the same.
+    pub ignores_rest: bool,
+    /// The size that MLST and MLSD tell of every file, if not its own.
+    pub told_size: Option<u64>,
+    /// MDTM with a time before the name sets it.
+    pub sets_times: bool,
 }
 
 pub struct Shared {
@@ -39,7 +46,7 @@ pub struct Server {
 impl Server {
     pub fn start(features: &[&'static str], refuses: &[(&'static str, &'static str)]) -> Self {
         let ways =
-            Ways { refuses: refuses.iter().copied().collect(), features: features.into(), stalls: false };
+            Ways { refuses: refuses.iter().copied().collect(), features: features.into(), ..Ways::default() };
         let root = tempfile::tempdir().expect("a directory");
         let (changed, asked) = (Condvar::new(), Mutex::default());
         let shared = Arc::new(Shared { ways: Mutex::new(ways), changed, asked, root });
@@ -167,10 +174,17 @@ impl Session {
                 let facts = self.facts(&fs::metadata(at).ok()?);
                 Some(format!("250-\r\n {facts} {argument}\r\n250 End"))
             }
+            "MDTM" if self.shared.ways().sets_times && argument.contains(' ') => {
+                let (time, path) = argument.split_once(' ')?;
+                let time = UNIX_EPOCH + Duration::from_secs(timestamp(time.as_bytes())? as u64);
+                let file = OpenOptions::new().write(true).open(self.shared.file(path)).ok()?;
+                done(file.set_modified(time))
+            }
             "SIZE" => Some(format!("213 {}", fs::metadata(at).ok()?.len())),
             "MDTM" => Some(format!("213 {}", stamp(fs::metadata(at).ok()?.mtime()))),
             "REST" => {
-                self.rest = argument.parse().ok()?;
+                let ignores = self.shared.ways().ignores_rest;
+                self.rest = if ignores { 0 } else { argument.parse().ok()? };
                 Some("350 there".to_owned())
             }
             "RNFR" => {
@@ -246,6 +260,7 @@ impl Session {
             true => format!("UNIX.mode={:o};", meta.mode() & 0o7777),
             false => String::new(),
         };
-        format!("type={kind};size={};modify={};{mode}", meta.len(), stamp(meta.mtime()))
+        let size = self.shared.ways().told_size.unwrap_or(meta.len());
+        format!("type={kind};size={size};modify={};{mode}", stamp(meta.mtime()))
     }
 }

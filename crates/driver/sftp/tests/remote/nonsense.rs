@@ -219,6 +219,10 @@ async fn fsync_without_the_extension_succeeds_if_that_is_permitted() {
         user.write_at(file, handle, 0, b"content").await.expect("written");
         assert_eq!(user.fsync(file, handle).await.map_err(|error| error.errno), expected);
         assert_eq!(store.content("/home/new"), Some(b"content".to_vec()));
+        // The same goes for each write to a file that is opened for that.
+        let handle = user.open(file, OpenFlags::WRITE_ONLY | OpenFlags::DSYNC).await.expect("opened");
+        let written = user.write_at(file, handle, 0, b"CONTENT").await.map(drop);
+        assert_eq!(written.map_err(|error| error.errno), expected);
     }
 }
 
