@@ -215,6 +215,17 @@ impl<'a> Effect<'a> {
         )
     }
 
+    /// The file whose content may be another one afterwards.
+    pub fn content(self) -> Option<Node> {
+        match self {
+            Effect::Writes { node, .. }
+            | Effect::Appends { node, .. }
+            | Effect::Shifts { node, .. }
+            | Effect::Anything { node } => Some(node),
+            _ => None,
+        }
+    }
+
     /// Whether a repetition, after it happened, leaves the tree and what was handed out as they are, and has the same reply.
     ///
     /// What is false here is what a client that lost a reply must look at before it asks again.

@@ -241,6 +241,11 @@ impl Request {
         self.effects().into_iter().any(Effect::changes_tree)
     }
 
+    /// Whether it changes the content of a file: writes, copies, cuts, reserves room, or may do any of these.
+    pub fn changes_content(&self) -> bool {
+        self.effects().into_iter().any(|effect| effect.content().is_some())
+    }
+
     /// Whether it is refused where the tree cannot be changed.
     pub fn needs_changeable(&self) -> bool {
         self.effects().into_iter().any(|effect| effect.changes_tree() || effect == Effect::WantsToChange)
