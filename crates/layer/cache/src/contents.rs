@@ -7,6 +7,7 @@ use bytes::Bytes;
 use outrigger_core::ops::{OpenFlags, Write};
 use outrigger_core::{Cx, Effect, Node, Payload, Reply, Request, lock};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a change does to the content of one file.
 enum Does {
@@ -41,7 +42,7 @@ impl Inner {
                 Does::Replaces => content.changes += 1,
                 Does::Stamps => content.has_our_time(),
                 Does::Touches => content.is_touched(),
-                Does::Locks => {}
+                Does::Locks => file.may_be_locked.store(true, Ordering::Release),
             }
             changed.changes = content.changes;
         }
