@@ -82,6 +82,9 @@ fn what_is_appended_is_stored_by_servers_that_do_not_append() {
         (LISTS, "502 Command 'APPE' not implemented", 1),
         // It may be about this file only.
         (USUAL, "550 Permission denied.", 2),
+        // These pass: a log would be sent as a whole for as long as the tree is mounted.
+        (USUAL, "450 f: file busy", 2),
+        (USUAL, "451 Requested action aborted: local error in processing", 2),
     ] {
         let server = Server::start(features, &[("APPE", refusal)]);
         put(&server, "f", b"begin", 0);
