@@ -25,6 +25,8 @@ pub struct OpenFiles {
 struct State {
     last: u64,
     files: HashMap<Handle, OpenFile>,
+    /// How often each node is open.
+    nodes: HashMap<Node, usize>,
     /// Open nodes that were renamed because they lost their last name.
     removed: HashSet<Node>,
 }
@@ -46,6 +48,25 @@ pub enum Closed {
     LastRemoved,
 }
 
+impl State {
+    fn insert(&mut self, handle: Handle, file: OpenFile) {
+        *self.nodes.entry(file.node).or_default() += 1;
+        self.files.insert(handle, file);
+    }
+
+    /// What was open, and whether its node is not any more.
+    fn remove(&mut self, handle: Handle) -> Option<(OpenFile, bool)> {
+        let file = self.files.remove(&handle)?;
+        let count = self.nodes.get_mut(&file.node)?;
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            self.nodes.remove(&file.node);
+        }
+        Some((file, is_last))
+    }
+}
+
 impl OpenFiles {
     /// None but those that former processes left in `keep`; `is_removed` tells those whose name is a silly one.
     ///
@@ -57,7 +78,7 @@ impl OpenFiles {
         for (slot, Note { handle, node, flags }) in notes.iter().flat_map(Slots::all) {
             let flags = OpenFlags::from_bits_retain(flags);
             state.last = state.last.max(handle.0);
-            state.files.insert(handle, OpenFile { node, flags, slot: Some(slot) });
+            state.insert(handle, OpenFile { node, flags, slot: Some(slot) });
             if is_removed(node) {
                 state.removed.insert(node);
             }
@@ -79,7 +100,7 @@ impl OpenFiles {
         let note = Note { handle, node, flags: flags.bits() };
         let slot = self.notes.as_ref().map(|notes| notes.add(&note)).transpose()?;
         state.last = handle.0;
-        state.files.insert(handle, OpenFile { node, flags, slot });
+        state.insert(handle, OpenFile { node, flags, slot });
         Ok(handle)
     }
 
@@ -96,35 +117,45 @@ impl OpenFiles {
     /// Closes a file.
     pub fn close(&self, handle: Handle) -> Closed {
         let mut state = self.lock();
-        let Some(OpenFile { node, slot, .. }) = state.files.remove(&handle) else { return Closed::InUse };
+        let Some((OpenFile { node, slot, .. }, is_last)) = state.remove(handle) else { return Closed::InUse };
         if let (Some(notes), Some(slot)) = (&self.notes, slot) {
             notes.remove(slot);
         }
-        match state.files.values().any(|file| file.node == node) {
-            true => Closed::InUse,
-            false if state.removed.remove(&node) => Closed::LastRemoved,
-            false => Closed::Last,
+        match is_last {
+            false => Closed::InUse,
+            true if state.removed.remove(&node) => Closed::LastRemoved,
+            true => Closed::Last,
         }
     }
 
     /// Whether a node is open.
     pub fn is_open(&self, node: Node) -> bool {
-        self.lock().files.values().any(|file| file.node == node)
+        self.lock().nodes.contains_key(&node)
     }
 
     /// Notes that an open node lost its last name; false when it is not open any more.
     pub fn mark_removed(&self, node: Node) -> bool {
         let mut state = self.lock();
-        let is_open = state.files.values().any(|file| file.node == node);
+        let is_open = state.nodes.contains_key(&node);
         if is_open {
             state.removed.insert(node);
         }
         is_open
     }
 
+    /// Takes [`OpenFiles::mark_removed`] back.
+    pub fn mark_named(&self, node: Node) {
+        self.lock().removed.remove(&node);
+    }
+
     /// Whether an open node lost its last name.
     pub fn is_removed(&self, node: Node) -> bool {
         self.lock().removed.contains(&node)
+    }
+
+    /// The open nodes that lost their last name.
+    pub fn removed(&self) -> Vec<Node> {
+        self.lock().removed.iter().copied().collect()
     }
 }
 

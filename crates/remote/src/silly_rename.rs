@@ -10,6 +10,11 @@ use tokio::sync::Notify;
 /// What the names of removed files begin with.
 pub const SILLY_PREFIX: &str = ".outrigger-removed-";
 
+/// Whether it is the name of a removed file.
+pub fn is_silly(name: &Name) -> bool {
+    name.starts_with(SILLY_PREFIX.as_bytes())
+}
+
 /// The name of a removed file with this number, which is a random one.
 ///
 /// # Errors

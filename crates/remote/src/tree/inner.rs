@@ -8,7 +8,7 @@ use crate::inode_table::InodeTable;
 use crate::node_locks::NodeLocks;
 use crate::open_files::OpenFiles;
 use crate::options::FileOptions;
-use crate::silly_rename::SILLY_PREFIX;
+use crate::silly_rename::is_silly;
 use crate::staging::{StagedState, Staging};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{
@@ -102,7 +102,7 @@ impl<S: FileServer> Inner<S> {
     /// Whether a name is one that only this client knows.
     pub(super) fn is_ours(&self, dir: Node, name: &Name) -> bool {
         let removed = || self.inodes.table().get(dir, name).is_some_and(|node| self.open.is_removed(node));
-        name.starts_with(SILLY_PREFIX.as_bytes()) && removed()
+        is_silly(name) && removed()
     }
 
     /// The attributes of a node as they are now.

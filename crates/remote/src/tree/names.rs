@@ -4,7 +4,7 @@
 use super::FileServer;
 use super::inner::Inner;
 use crate::diagnosis::Attempt;
-use crate::silly_rename::{SILLY_PREFIX, unique_name};
+use crate::silly_rename::{SILLY_PREFIX, is_silly, unique_name};
 use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags, RmDir, Unlink};
 use outrigger_core::reply::{Created, Entry, OpenHow, Opened};
 use outrigger_core::{Attr, Errno, FileKind, Name, Node, Result};
@@ -147,19 +147,55 @@ impl<S: FileServer> Inner<S> {
         if is_here || !self.open.is_open(node) || self.inodes.kind(node)? != FileKind::Regular {
             return Ok(false);
         }
-        let silly = unique_name(SILLY_PREFIX)?;
+        // Noted before it is used: a process that takes over finds the file, or uses the name for it.
+        let silly = match table.names(node)?.into_iter().find(|(at, name)| *at == dir && is_silly(name)) {
+            Some((_, noted)) => noted,
+            None => {
+                let silly = unique_name(SILLY_PREFIX)?;
+                table.linked(node, dir, &silly)?;
+                table.forget(node, 1);
+                silly
+            }
+        };
         let aside = self.inodes.child(dir, &silly)?;
-        self.rename_file(path, &aside).await?;
-        table.renamed((dir, name), (dir, &silly))?;
+        self.rename_file(path, &aside).await.inspect_err(|_| table.removed(dir, &silly))?;
+        table.removed(dir, name);
         if !self.open.mark_removed(node) {
             self.remove_silly(node).await?;
         }
         Ok(true)
     }
 
+    /// Finds out whether a file that is open got the silly name that a former process had noted for it, or kept its own.
+    pub(super) async fn settle_silly(&self, node: Node) {
+        let table = self.inodes.table();
+        let (silly, own): (Vec<_>, Vec<_>) =
+            table.names(node).unwrap_or_default().into_iter().partition(|(_, name)| is_silly(name));
+        if own.is_empty() {
+            return;
+        }
+        for (dir, name) in silly {
+            let Ok(path) = self.inodes.child(dir, &name) else { continue };
+            match self.look(&path).await {
+                Ok(_) => own.iter().for_each(|(dir, name)| table.removed(*dir, name)),
+                Err(error) if error.errno == Errno::ENOENT => {
+                    table.removed(dir, &name);
+                    self.open.mark_named(node);
+                }
+                // Both names stay until the server can be asked again.
+                Err(error) => tracing::warn!(%error, "a removed file that is open was not found again"),
+            }
+        }
+    }
+
     /// Removes a file that lost its last name and is not open any more.
     pub(super) async fn remove_silly(&self, node: Node) -> Result<()> {
         for (dir, name) in self.inodes.table().names(node)? {
+            if !is_silly(&name) {
+                // Another file may have that by now.
+                self.inodes.table().removed(dir, &name);
+                continue;
+            }
             let path = self.inodes.child(dir, &name)?;
             let removed = self.remove_file(&path).await;
             self.inodes.table().removed(dir, &name);

@@ -248,6 +248,10 @@ impl<S: FileServer> Inner<S> {
 
     /// Ends what a former process has begun and no open file is going to: uploads what was closed, and takes broken uploads away.
     pub(super) async fn settle(self: Arc<Self>) {
+        for node in self.open.removed() {
+            let _lock = self.locks.lock(node).await;
+            self.settle_silly(node).await;
+        }
         for (node, StagedState { base, dirty, nameless, under_way, .. }) in self.staging.all() {
             let _lock = self.locks.lock(node).await;
             let path = self.inodes.path(node);

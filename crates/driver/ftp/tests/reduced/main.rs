@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Servers that lack something: what can be done without it is done, and nothing is lost.
 
+mod removed;
 mod server;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};

@@ -21,6 +21,8 @@ pub struct Ways {
     pub features: Vec<&'static str>,
     /// Transfers of files that begin now stop in their middle for ever.
     pub stalls: bool,
+    /// A command that is done, and never answered.
+    pub mute: Option<&'static str>,
 }
 
 pub struct Shared {
@@ -38,8 +40,8 @@ pub struct Server {
 
 impl Server {
     pub fn start(features: &[&'static str], refuses: &[(&'static str, &'static str)]) -> Self {
-        let ways =
-            Ways { refuses: refuses.iter().copied().collect(), features: features.into(), stalls: false };
+        let refuses = refuses.iter().copied().collect();
+        let ways = Ways { refuses, features: features.into(), ..Ways::default() };
         let root = tempfile::tempdir().expect("a directory");
         let (changed, asked) = (Condvar::new(), Mutex::default());
         let shared = Arc::new(Shared { ways: Mutex::new(ways), changed, asked, root });
@@ -126,6 +128,9 @@ impl Session {
                 }
                 None => self.answer(verb, argument).unwrap_or_else(|| MISSING.to_owned()),
             };
+            while self.shared.ways().mute == Some(verb) {
+                thread::park();
+            }
             control.write_all(format!("{reply}\r\n").as_bytes()).ok()?;
         }
         Some(())
