@@ -121,9 +121,3 @@ impl Inner {
         content.changes += 1;
     }
 }
-
-/// Whether what a request does, or its reply, depends on the content of the files it names.
-pub(crate) fn depends_on_content(request: &Request) -> bool {
-    let only_opens = request.opens().is_some() && !request.changes_tree();
-    !only_opens && request.returns().is_none() && !matches!(request, Request::Locate(_))
-}

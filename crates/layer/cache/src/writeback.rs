@@ -3,7 +3,6 @@
 
 use crate::async_create::not_created;
 use crate::clock::Asked;
-use crate::contents::depends_on_content;
 use crate::delayed::{Job, Number, Piece, WriteContext};
 use crate::file::File;
 use crate::inner::Inner;
@@ -455,7 +454,7 @@ impl Inner {
 
     /// The files of a request with writes that must be made before it.
     pub(crate) fn written_first(&self, request: &mut Request) -> Vec<(Node, Arc<File>)> {
-        if self.writeback.bytes() == 0 || !depends_on_content(request) {
+        if self.writeback.bytes() == 0 || !request.depends_on_content() {
             return Vec::new();
         }
         let replaced = request.effects().into_iter().find_map(|effect| match effect {
