@@ -94,6 +94,20 @@ fn holes_stay_holes() {
 }
 
 /// As GNU's `cp -a` does; only root may set them.
+/// The host's kernel declares a page for each file of sysfs, and nothing for those of procfs.
+#[test]
+fn what_the_host_makes_up_when_it_is_read_is_copied_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    for path in ["/sys/class/net/lo/mtu", "/proc/self/status"] {
+        let declared = fs::metadata(path).unwrap().len();
+        let copy = dir.path().join("copy");
+        succeeds(dir.path(), &["cp", path, "copy"]);
+        let copied = fs::read(&copy).unwrap();
+        assert!(!copied.is_empty() && copied.len() as u64 != declared, "{path}");
+        assert!(!succeeds(dir.path(), &["cat", path]).is_empty());
+    }
+}
+
 #[test]
 fn attributes_of_symbolic_links_are_kept() {
     let dir = tempfile::tempdir().unwrap();

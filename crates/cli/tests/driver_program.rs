@@ -82,6 +82,70 @@ fn a_file_is_written_in_place_where_the_program_cannot_rename() {
     assert!(said.contains("a number of seconds above 0 is expected"), "{said}");
 }
 
+/// The driver, with another way to read.
+fn reading_otherwise(reads: &str) -> Place {
+    let place = place();
+    let driver = fs::read_to_string(place.at("notes.py")).unwrap();
+    let otherwise = driver.replace("return 8, pack_bytes(text[start:start + length])", reads);
+    assert_ne!(otherwise, driver);
+    fs::write(place.at("notes.py"), otherwise).unwrap();
+    place
+}
+
+#[test]
+fn content_that_is_less_than_the_size_is_an_error_and_no_file() {
+    let place = reading_otherwise("return 8, pack_bytes(text[start:min(start + length, 40)])");
+    fs::write(place.at("hundred"), [b'x'; 100]).unwrap();
+    let note = "notes:notes.json::/note";
+    place.run(&with_driver(&["cp", "hundred", note])).ok();
+    let message = "Input/output error: the tree declares 100 bytes and gives 40";
+    let fails = |args: &[&str]| {
+        let said = place.run(&with_driver(args));
+        assert!(said.code == Some(1) && said.err.contains(message), "{said:?}");
+        said
+    };
+    assert!(fails(&["cp", note, "part"]).err.contains("has the first 40 of 100 bytes"));
+    fs::write(place.at("over"), "old").unwrap();
+    fails(&["cp", note, "over"]);
+    fails(&["mv", note, "moved"]);
+    assert!(!place.at("moved").exists());
+    assert_eq!(fails(&["cat", note]).out, "x".repeat(40));
+    assert_eq!(place.run(&with_driver(&["ls", note])).ok(), format!("{note}\n"), "it has not been moved");
+    let place = reading_otherwise("return 8, pack_bytes(b'')");
+    fs::write(place.at("hundred"), [b'x'; 100]).unwrap();
+    place.run(&with_driver(&["cp", "hundred", note])).ok();
+    let said = place.run(&with_driver(&["cp", note, "none"]));
+    assert!(said.code == Some(1) && said.err.contains("the tree declares 100 bytes and gives 0"), "{said:?}");
+    assert!(!place.at("none").exists(), "nothing of it came");
+}
+
+#[test]
+fn a_file_that_becomes_shorter_while_it_is_copied_is_copied_as_it_is_then() {
+    let place = reading_otherwise(
+        "notes[name]['text'] = notes[name]['text'][:40]; return 8, pack_bytes(text[start:min(start + length, 40)])",
+    );
+    fs::write(place.at("hundred"), [b'x'; 100]).unwrap();
+    let note = "notes:notes.json::/note";
+    place.run(&with_driver(&["cp", "hundred", note])).ok();
+    place.run(&with_driver(&["cp", note, "shorter"])).ok();
+    assert_eq!(fs::read(place.at("shorter")).unwrap(), [b'x'; 40]);
+}
+
+#[test]
+fn a_file_of_which_the_size_is_not_known_is_copied_to_its_end() {
+    let place = place();
+    let driver = fs::read_to_string(place.at("notes.py")).unwrap();
+    let unknown = driver.replace(r#"len(note["text"])"#, "0");
+    assert_ne!(unknown, driver);
+    fs::write(place.at("notes.py"), unknown).unwrap();
+    fs::write(place.at("hundred"), [b'x'; 100]).unwrap();
+    let note = "notes:notes.json::/note";
+    place.run(&with_driver(&["cp", "hundred", note])).ok();
+    place.run(&with_driver(&["cp", note, "all"])).ok();
+    assert_eq!(fs::read(place.at("all")).unwrap(), [b'x'; 100]);
+    assert_eq!(place.run(&with_driver(&["cat", note])).ok(), "x".repeat(100));
+}
+
 #[test]
 fn a_mount_survives_the_program_its_server_and_an_upgrade() {
     if !can_mount() {

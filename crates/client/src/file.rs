@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use outrigger_core::ops::{
     CopyRange, FSync, Flush, GetAttr, OpCode, OpenFlags, Read, Release, Seek, SetAttr, Whence, Write,
 };
-use outrigger_core::reply::{Count, Opened};
+use outrigger_core::reply::{Count, OpenHow, Opened};
 use outrigger_core::{Attr, Backing, Errno, Error, Exchange, Handle, LockOwner, Payload, Result, SetAttrs};
 use std::io;
 use std::sync::Arc;
@@ -18,16 +18,19 @@ pub struct File {
     handle: Handle,
     flags: OpenFlags,
     open: bool,
+    how: OpenHow,
     backing: Backing,
 }
 
 impl File {
     pub(crate) fn opened(held: &Arc<Held>, opened: Opened, flags: OpenFlags) -> Self {
-        File { held: Arc::clone(held), handle: opened.handle, flags, open: true, backing: opened.backing }
+        let Opened { handle, how, backing } = opened;
+        File { held: Arc::clone(held), handle, flags, open: true, how, backing }
     }
 
     pub(crate) fn stateless(held: &Arc<Held>, flags: OpenFlags) -> Self {
-        File { held: Arc::clone(held), handle: Handle(0), flags, open: false, backing: Backing::NONE }
+        let (handle, how, backing) = (Handle(0), OpenHow::empty(), Backing::NONE);
+        File { held: Arc::clone(held), handle, flags, open: false, how, backing }
     }
 
     /// The most bytes one read or write of this tree may have.
@@ -150,6 +153,24 @@ impl File {
     /// Whatever the tree answers.
     pub fn attr(&self) -> Result<Attr> {
         Ok(self.held.client.call(GetAttr { node: self.held.node, handle: Some(self.handle) })?.attr)
+    }
+
+    /// Looks whether content that ends at `end` is all of a regular file, which had these attributes when it was found. More than
+    /// these say is well: a tree that does not know the size of a file in advance declares 0.
+    ///
+    /// # Errors
+    /// `EIO` when that is less than the size, and the file has not changed since; what the tree answers when it is asked about that.
+    pub fn check_end(&self, found: &Attr, end: u64) -> Result<()> {
+        // The host's kernel declares a page for what it makes up when it is read (sysfs).
+        let is_made_up = found.blocks == 0 && self.held.client.abilities().driver == "local";
+        if end >= found.size || is_made_up || self.how.contains(OpenHow::DIRECT_IO) {
+            return Ok(());
+        }
+        let now = self.attr()?;
+        if (now.size, now.mtime, now.ctime) != (found.size, found.mtime, found.ctime) {
+            return Ok(());
+        }
+        Err(Errno::EIO.because(format!("the tree declares {} bytes and gives {end}", found.size)))
     }
 
     /// Changes attributes of the open file.

@@ -170,6 +170,18 @@ pub enum Effect<'a> {
     },
     /// What was changed before is on stable storage.
     Syncs(Synced),
+    /// What was written by a handle is passed on, as far as that was delayed, and what failed of it is reported.
+    Flushes {
+        /// The file.
+        node: Node,
+        /// The open handle.
+        handle: Handle,
+    },
+    /// The reply tells where a file is, and nothing of what is in it.
+    Locates {
+        /// The file.
+        node: Node,
+    },
     /// Nothing is changed, but the caller means to: refused where the tree cannot be changed.
     WantsToChange,
     /// The reply has a handle, to be ended by [`Release`](crate::ops::Release), or [`ReleaseDir`](crate::ops::ReleaseDir) for a directory.
@@ -206,6 +218,8 @@ impl<'a> Effect<'a> {
             self,
             Effect::Locks { .. }
                 | Effect::Syncs(_)
+                | Effect::Flushes { .. }
+                | Effect::Locates { .. }
                 | Effect::WantsToChange
                 | Effect::Opens(_)
                 | Effect::Ends { .. }
@@ -213,6 +227,17 @@ impl<'a> Effect<'a> {
                 | Effect::Returns { .. }
                 | Effect::Waits
         )
+    }
+
+    /// The file whose content may be another one afterwards.
+    pub fn content(self) -> Option<Node> {
+        match self {
+            Effect::Writes { node, .. }
+            | Effect::Appends { node, .. }
+            | Effect::Shifts { node, .. }
+            | Effect::Anything { node } => Some(node),
+            _ => None,
+        }
     }
 
     /// Whether a repetition, after it happened, leaves the tree and what was handed out as they are, and has the same reply.
@@ -238,6 +263,8 @@ impl<'a> Effect<'a> {
             | Effect::Attributes { .. }
             | Effect::Locks { .. }
             | Effect::Syncs(_)
+            | Effect::Flushes { .. }
+            | Effect::Locates { .. }
             | Effect::WantsToChange
             | Effect::Waits => true,
         }
@@ -420,6 +447,14 @@ pub(crate) mod words {
 
     pub(crate) fn syncs_tree() -> Option<Effect<'static>> {
         Some(Effect::Syncs(Synced::Tree))
+    }
+
+    pub(crate) fn flushes(node: &Node, handle: &Handle) -> Option<Effect<'static>> {
+        Some(Effect::Flushes { node: *node, handle: *handle })
+    }
+
+    pub(crate) fn locates(node: &Node) -> Option<Effect<'static>> {
+        Some(Effect::Locates { node: *node })
     }
 
     /// A change that the flags announce.

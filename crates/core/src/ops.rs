@@ -224,6 +224,23 @@ impl OpCode {
     pub fn returns(self) -> bool {
         self.words().contains(&"returns")
     }
+
+    /// Whether its request brings content of a file.
+    pub fn brings_content(self) -> bool {
+        self.fields().iter().any(|(_, of_type)| *of_type == "Payload")
+    }
+
+    /// Whether its request or its reply has content of a file.
+    pub fn has_content(self) -> bool {
+        self.brings_content() || self.reply() == "Data"
+    }
+
+    /// Whether all that it does is to store what its request says, or what was written before: a device that has lost it can answer
+    /// success all the same.
+    pub fn only_stores(self) -> bool {
+        let stores = ["allocates", "flushes", "syncs", "syncs_directory", "syncs_tree"];
+        self.brings_content() || self.words().iter().any(|word| stores.contains(word))
+    }
 }
 
 impl Request {
@@ -239,6 +256,18 @@ impl Request {
     /// Whether it changes what the tree stores; locks live beside the tree.
     pub fn changes_tree(&self) -> bool {
         self.effects().into_iter().any(Effect::changes_tree)
+    }
+
+    /// Whether it changes the content of a file: writes, copies, cuts, reserves room, or may do any of these.
+    pub fn changes_content(&self) -> bool {
+        self.effects().into_iter().any(|effect| effect.content().is_some())
+    }
+
+    /// Whether what it does, or its reply, depends on the content of the files that it names: what was written to them has to be there.
+    pub fn depends_on_content(&self) -> bool {
+        let does_not =
+            |effect| matches!(effect, Effect::Opens(_) | Effect::Returns { .. } | Effect::Locates { .. });
+        self.changes_tree() || !self.effects().into_iter().any(does_not)
     }
 
     /// Whether it is refused where the tree cannot be changed.
@@ -516,7 +545,7 @@ operations! {
         handle: Handle,
         /// Whose POSIX locks end with the close.
         owner: LockOwner,
-    } -> Done [];
+    } -> Done [flushes(node, handle)];
 
     /// Puts content, and unless `data_only` attributes too, on stable storage (fsync(2), fdatasync(2)).
     19 Query FSync fsync {
@@ -759,7 +788,7 @@ operations! {
     41 Query Locate locate {
         /// The node.
         node: Node,
-    } -> Target [];
+    } -> Target [locates(node)];
 
     /// The directory that holds the directory `dir` (`..`): the root is its own. Counts one reference.
     ///

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Going on as another program: what is executed, and what that finds.
 
-use crate::keeper::{block_signals, restore_signals};
 use crate::manager;
+use crate::signals::{block_signals, restore_signals};
 use crate::state::State;
 use outrigger_core::{Errno, Error, Result};
 use std::env::ArgsOs;

@@ -8,6 +8,9 @@ use crate::exec::{become_keeper, inherited};
 use crate::manager::Manager;
 use crate::region::Mapping;
 use crate::seat::Seat;
+use crate::signals::{
+    AWAITED, ENDING, OWN, READY_SIGNAL, block_signals, next_signal, on_signal, stay_pending, unblock_signals,
+};
 use crate::state::{Phase, State, UNGUARDED};
 use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::{Errno, Result, Time};
@@ -19,7 +22,6 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -42,8 +44,6 @@ pub const READY: &str = "ready\n";
 
 /// A worker whose main thread panicked leaves with this status.
 const PANICKED: i32 = 101;
-/// The signal of a worker to its keeper: the mount is there, the worker has taken it over, or another program is to go on.
-const READY_SIGNAL: i32 = libc::SIGUSR1;
 /// How often the keeper looks for a worker that hangs, at least.
 const TICK: Duration = Duration::from_secs(1);
 /// After four deaths in a row without an answer in between a poisonous request has been found; after twelve the mount is given up,
@@ -53,10 +53,8 @@ const POLICY: Policy = Policy { at_once: 4, attempts: 12, hold: Duration::ZERO, 
 const NO_REQUEST: u64 = u64::MAX - 2;
 /// SIGHUP is passed on at most this often: it has no effect that two have not, and a flood would leave the worker no time.
 const HANGUP_PERIOD: Duration = Duration::from_millis(2);
-/// The signals that a keeper waits for.
-const AWAITED: &[i32] = &[READY_SIGNAL, libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
-/// Those that are not passed on.
-const OWN: &[i32] = &[READY_SIGNAL, libc::SIGCHLD];
+/// For so long, or for as long as the mount is held, what is to end the mount waits for a worker that is taking over.
+const TAKING_OVER: Duration = Duration::from_secs(10);
 /// How long a worker may take to record how it crashed.
 const CRASHING: Duration = Duration::from_secs(2);
 
@@ -129,8 +127,8 @@ struct Keeper {
     /// Since when the worker is stopped by a signal, in monotonic nanoseconds.
     stopped: Option<u64>,
     supervisor: Supervisor,
-    /// Of a worker that takes a mount over: how many had done so before it.
-    taking_over: Option<u64>,
+    /// Of a worker that takes a mount over: how many had done so before it, and since when, in monotonic nanoseconds.
+    taking_over: Option<(u64, u64)>,
     /// When the last SIGHUP was passed on, in monotonic nanoseconds.
     hangup_at: u64,
     /// What the worker had answered when it began.
@@ -173,7 +171,7 @@ impl Keeper {
     fn start(&mut self, worker: &mut dyn FnMut(Seat) -> i32) -> Result<()> {
         self.state.words().started().set(self.state.words().started().get() + 1);
         let is_mounted = self.state.phase() == Phase::Serving;
-        self.taking_over = is_mounted.then(|| self.state.words().recovered().get());
+        self.taking_over = is_mounted.then(|| (self.state.words().recovered().get(), monotonic()));
         self.look();
         self.answered = self.watch.as_ref().map_or(0, |watch| watch.counts().answered);
         match clone_sharing_descriptors()? {
@@ -206,6 +204,11 @@ impl Keeper {
                 Some(READY_SIGNAL) if self.state.words().upgrade().get() != 0 => self.forward(libc::SIGKILL),
                 Some(READY_SIGNAL) => self.mount_is_ready(),
                 Some(libc::SIGCHLD) | None => {}
+                // It does not come to an end, and nothing else can end the mount in good order.
+                Some(_) if self.takes_over_since().is_some() => {
+                    self.forward(libc::SIGKILL);
+                    exit_with_connection();
+                }
                 Some(signal) => {
                     match signal {
                         libc::SIGHUP => self.hangup_at = monotonic(),
@@ -226,17 +229,24 @@ impl Keeper {
         }
     }
 
+    /// Since when the worker is taking over, if it still is, in monotonic nanoseconds.
+    fn takes_over_since(&self) -> Option<u64> {
+        let (before, since) = self.taking_over?;
+        let is_at_it = self.state.phase() == Phase::Serving && self.state.words().recovered().get() == before;
+        is_at_it.then_some(since)
+    }
+
     /// The signals to take now, and for how long to wait for them. All others stay pending, where several of one kind are one: those
     /// for a worker that is still taking over, which would die of them, and a SIGHUP that follows another one closely.
     fn awaited(&self, tick: Duration) -> (&'static [i32], Duration) {
-        let recovered = self.state.words().recovered().get();
-        if self.state.phase() == Phase::Serving && self.taking_over == Some(recovered) {
-            return (OWN, tick);
+        if let Some(since) = self.takes_over_since() {
+            let age = Duration::from_nanos(monotonic() - since);
+            return if age < TAKING_OVER.max(self.settings.hold) { (OWN, tick) } else { (ENDING, tick) };
         }
         let rest = HANGUP_PERIOD.saturating_sub(Duration::from_nanos(monotonic() - self.hangup_at));
         match rest {
             Duration::ZERO => (AWAITED, tick),
-            rest => (&AWAITED[..AWAITED.len() - 1], rest.min(tick)),
+            rest => (ENDING, rest.min(tick)),
         }
     }
 
@@ -389,8 +399,7 @@ impl Keeper {
         while let Some(rest) = until.checked_sub(monotonic()).filter(|&rest| rest > 0) {
             // Others are for the next worker.
             if next_signal(&[libc::SIGTERM, libc::SIGINT], Duration::from_nanos(rest)).is_some() {
-                // The connection ends with its last descriptor.
-                std::process::exit(1);
+                exit_with_connection();
             }
         }
     }
@@ -403,6 +412,11 @@ impl Keeper {
         warn(format_args!("outrigger: {}", error.why()));
         let _ = std::env::set_current_dir("/");
     }
+}
+
+/// Ends the mount without a worker: the connection ends with its last descriptor.
+fn exit_with_connection() -> ! {
+    std::process::exit(1)
 }
 
 /// The start of a worker: makes an ordinary process of what is a copy of the keeper.
@@ -504,56 +518,6 @@ fn clone_sharing_descriptors() -> Result<libc::pid_t> {
     }
 }
 
-fn set_of(signals: &[i32]) -> libc::sigset_t {
-    // SAFETY: an all-zero set is a valid place for sigemptyset to fill; signal numbers are valid.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        for &signal in signals {
-            libc::sigaddset(&raw mut set, signal);
-        }
-        set
-    }
-}
-
-/// Blocks the signals of a keeper in this thread, and gives what was blocked before.
-pub(crate) fn block_signals() -> libc::sigset_t {
-    let mut former = set_of(AWAITED);
-    let set = former;
-    // SAFETY: both sets are initialised.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut former) };
-    former
-}
-
-pub(crate) fn restore_signals(former: &libc::sigset_t) {
-    // SAFETY: the set is initialised, the old mask is not wanted.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, former, ptr::null_mut()) };
-}
-
-fn unblock_signals() {
-    let set = set_of(AWAITED);
-    // SAFETY: as above.
-    unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut()) };
-}
-
-/// Has a blocked signal wait once more.
-fn stay_pending(signal: i32) {
-    // SAFETY: takes no pointers.
-    unsafe { libc::kill(libc::getpid(), signal) };
-}
-
-/// Waits for one of these signals, at most this long.
-fn next_signal(signals: &[i32], timeout: Duration) -> Option<i32> {
-    let set = set_of(signals);
-    let timeout = libc::timespec {
-        tv_sec: timeout.as_secs() as libc::time_t,
-        tv_nsec: timeout.subsec_nanos() as libc::c_long,
-    };
-    // SAFETY: both are initialised; no information about the signal is asked for.
-    let signal = unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const timeout) };
-    (signal > 0).then_some(signal)
-}
-
 /// Lets go of the pages of code that starting took: waiting needs a handful, and a page that is wanted again comes back
 /// from the page cache.
 fn give_code_back() {
@@ -561,16 +525,6 @@ fn give_code_back() {
         let len = (range.end - range.start) as usize;
         // SAFETY: code is mapped from files and never written, so dropping its pages loses nothing.
         unsafe { libc::madvise(range.start as *mut libc::c_void, len, libc::MADV_DONTNEED) };
-    }
-}
-
-fn on_signal(signal: i32, handler: extern "C" fn(libc::c_int)) {
-    // SAFETY: a zeroed action is valid; the handler only stores to an atomic.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handler as *const () as usize;
-        action.sa_flags = libc::SA_RESTART;
-        libc::sigaction(signal, &raw const action, ptr::null_mut());
     }
 }
 

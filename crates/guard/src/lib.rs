@@ -32,6 +32,7 @@ mod manager;
 pub mod proxy;
 mod region;
 mod seat;
+mod signals;
 mod state;
 
 pub use crash::Crash;

@@ -3,14 +3,17 @@
 //!
 //! * [`Confined`] starts processes: none gets a descriptor or a variable that was meant for us.
 //! * [`users_caches`] and [`users_state`] are the directories of this user's programs.
+//! * [`HostFile`] is a file whose content stands for a tree.
 //! * [`PrivateDir`] keeps files where other users can neither put nor exchange any.
 //! * [`send_with`] and [`receive_with`] pass descriptors on.
 
+mod file;
 mod private;
 mod rights;
 mod start;
 mod users;
 
+pub use file::HostFile;
 pub use private::{PrivateDir, own_dir};
 pub use rights::{receive_with, send_with};
 pub use start::{

@@ -11,6 +11,9 @@ pub trait Refusal: Debug + Clone + Send + Sync + 'static {
 
     /// The error to report where it fits several and nothing shows which: such a refusal is looked into.
     fn usual(&self) -> Option<Errno>;
+
+    /// Whether the server does not do such a thing at all, whatever file it is asked about and whenever.
+    fn is_for_good(&self) -> bool;
 }
 
 /// Why something was not done; `R` is a refusal of the protocol.

@@ -154,17 +154,14 @@ impl State {
         self.go_on();
     }
 
-    /// Why a change cannot be taken: what could not be brought into the image last time would be lost with the rest.
+    /// Why a change cannot be taken. Content cannot once a checkpoint has failed: it would be lost with what that could not bring
+    /// into the image. Other changes need little room and can make some, so they are taken while the log has room.
     fn refusal(&self, request: &Request) -> Option<Error> {
+        let is_refused = self.refused.is_some() && request.changes_content()
+            || self.log.is_full() && request.class() == Class::Change;
         let full =
             || Errno::EIO.because("the image cannot be brought up to date, so nothing more is written");
-        match request {
-            Request::Write(_) => self.refused.clone().or_else(|| self.log.is_full().then(full)),
-            request if request.class() == Class::Change && self.log.is_full() => {
-                Some(self.refused.clone().unwrap_or_else(full))
-            }
-            _ => None,
-        }
+        is_refused.then(|| self.refused.clone().unwrap_or_else(full))
     }
 
     fn is_guarded(&self) -> bool {

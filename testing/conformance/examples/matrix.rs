@@ -7,10 +7,11 @@
 use outrigger_conformance::mount::{Exceptions, Mounted, WRITEBACK, obstacle};
 use outrigger_conformance::{Direct, HostDir, Kind, Report, Target, matrix, run, sample};
 use outrigger_core::{Abilities, Inline, OpSet, Prompt, Service};
-use outrigger_driver_archive::{Archive, ArchiveDriver, FileSource, Options as ArchiveOptions, Unwatched};
+use outrigger_driver_archive::{Archive, ArchiveDriver, Options as ArchiveOptions, Unwatched};
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::{Mem, Options as MemOptions};
 use outrigger_driver_null::Null;
+use outrigger_host::HostFile;
 use outrigger_runtime::Threads;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -77,7 +78,7 @@ fn services(scratch: &Path, archive: &Path) -> Outcome<Vec<Column>> {
     std::fs::create_dir(&local)?;
     let local = Local::open(&local, LocalOptions::default()).map_err(|error| error.to_string())?;
     let mem = Mem::new(MemOptions::default(), Arc::new(Threads::new()));
-    let source = Arc::new(FileSource::open(archive)?);
+    let source = Arc::new(HostFile::open(archive)?);
     let archive = Archive::open(source, ArchiveOptions::default(), &Unwatched)?;
     Ok(vec![
         on_service("mem", service(mem), false, NONE),

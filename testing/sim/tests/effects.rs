@@ -85,3 +85,33 @@ fn every_name_of_a_change_is_part_of_an_effect() {
         }
     }
 }
+
+#[test]
+fn what_has_content_and_what_only_stores() {
+    let those = |is: fn(OpCode) -> bool| OpCode::ALL.iter().copied().filter(|&op| is(op)).collect::<Vec<_>>();
+    assert_eq!(those(OpCode::has_content), [OpCode::Read, OpCode::Write]);
+    assert_eq!(those(OpCode::brings_content), [OpCode::Write]);
+    let stores =
+        [OpCode::Write, OpCode::Flush, OpCode::FSync, OpCode::Fallocate, OpCode::FSyncDir, OpCode::SyncFs];
+    assert_eq!(those(OpCode::only_stores), stores);
+}
+
+#[test]
+fn what_changes_content_or_depends_on_it() {
+    let some = |op, is: fn(&Request) -> bool| samples(op).iter().filter(|request| is(request)).count();
+    let those = |is: fn(&Request) -> bool, count: usize| {
+        OpCode::ALL.iter().copied().filter(|&op| some(op, is) == count).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        those(Request::depends_on_content, 0),
+        [OpCode::OpenDir, OpCode::Forget, OpCode::Locate],
+        "all others may be about content"
+    );
+    let emptying = some(OpCode::Open, Request::depends_on_content);
+    assert!((1..ROUNDS).contains(&emptying), "an open that empties nothing changes nothing");
+    let change = [OpCode::Write, OpCode::Fallocate, OpCode::CopyRange, OpCode::Ioctl];
+    assert_eq!(those(Request::changes_content, ROUNDS), change);
+    for op in [OpCode::SetAttr, OpCode::Open] {
+        assert!((1..ROUNDS).contains(&some(op, Request::changes_content)), "{op:?}");
+    }
+}

@@ -11,8 +11,9 @@ use crate::run::Run;
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_core::Error;
-use outrigger_driver_archive::{FileSource, Format, Source, detect, unserved};
+use outrigger_driver_archive::{Format, Source, detect, unserved};
 use outrigger_driver_kernel::{Inspection, Piece, Table, Volume};
+use outrigger_host::HostFile;
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::fmt::{Display, Write};
@@ -70,7 +71,7 @@ fn inspected(path: &Path) -> Result<Inspection, Failure> {
 
 /// What kind of archive a file of the host is, if it is one.
 fn archive_kind(path: &Path) -> Option<String> {
-    let source: Arc<dyn Source> = Arc::new(FileSource::open(path).ok()?);
+    let source: Arc<dyn Source> = Arc::new(HostFile::open(path).ok()?);
     detect(&source).ok().flatten().map(Format::name)
 }
 
@@ -120,7 +121,7 @@ fn text(image: &OsStr, found: &Inspection) -> String {
 /// Of a file that is no disk image.
 fn no_disk(image: &OsStr) -> String {
     let Some(kind) = archive_kind(image.as_ref()) else {
-        return match FileSource::open(Path::new(image)).ok().and_then(|file| unserved(&file)) {
+        return match HostFile::open(Path::new(image)).ok().and_then(|file| unserved(&file)) {
             Some((kind, instead)) => format!("  not a disk but {kind}, which is not served: {instead}\n"),
             None => "  no file system and no partition table that is known\n".to_owned(),
         };

@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long a mount may take to read a request.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,6 +42,8 @@ pub struct Peer {
     mountpoint: Option<PathBuf>,
     /// It was moved, or it is another mount: numbers of connections are reused.
     moved: bool,
+    /// When the socket was made, which is when the mount was.
+    made: Option<SystemTime>,
 }
 
 /// Why a mount has no status.
@@ -66,7 +68,8 @@ impl Peer {
         let mountpoint = where_it_was.or(places.first().copied()).map(Path::to_owned);
         let pid = children(owner).first().copied().unwrap_or(owner);
         let (hash, moved) = (hashed.to_owned(), where_it_was.is_none());
-        Some(Peer { hash, socket, connection, owner, pid, mountpoint, moved })
+        let made = fs::symlink_metadata(&socket).and_then(|socket| socket.modified()).ok();
+        Some(Peer { hash, socket, connection, owner, pid, mountpoint, moved, made })
     }
 
     /// The number of its FUSE connection.
@@ -285,23 +288,17 @@ pub fn statuses(peers: Vec<Peer>) -> Vec<Asked> {
 
 /// The answers without those of sockets that have neither a server nor a mount, which are removed.
 fn sorted_out(mut answers: Vec<Asked>) -> Vec<Asked> {
-    let those = |is: fn(&Result<MountStatus, Trouble>) -> bool| -> Vec<_> {
-        let found = answers.iter().filter(|(_, status)| is(status));
-        found.map(|(peer, _)| (peer.connection, peer.moved)).collect()
-    };
-    let (living, answering) = (those(|status| status != &Err(Trouble::Dead)), those(Result::is_ok));
-    // Numbers of connections are reused. The mount belongs to a process that made it where it is, before one that did not.
-    let is_of = |others: &[(u32, bool)], peer: &Peer| {
-        others.iter().any(|&(connection, moved)| connection == peer.connection && (peer.moved || !moved))
-    };
-    for (peer, status) in &mut answers {
-        if status.is_err() && is_of(&answering, peer) {
-            (peer.mountpoint, peer.moved) = (None, true);
-        }
+    let gone: Vec<bool> =
+        answers.iter().map(|one| answers.iter().any(|other| has_taken(other, one))).collect();
+    for ((peer, _), _) in answers.iter_mut().zip(gone).filter(|(_, gone)| *gone) {
+        (peer.mountpoint, peer.moved) = (None, true);
     }
+    let living = answers.iter().filter(|(_, status)| status != &Err(Trouble::Dead));
+    let living: Vec<_> = living.map(|(peer, _)| (peer.connection, peer.moved)).collect();
     answers.retain(|(peer, status)| {
         // A living one with the same number is another mount.
-        let stale = peer.moved || is_of(&living, peer);
+        let is_of = |&(connection, moved): &(u32, bool)| connection == peer.connection && !moved;
+        let stale = peer.moved || living.iter().any(is_of);
         let remove = status == &Err(Trouble::Dead) && stale;
         if remove {
             // Another process may have removed it, or we may not.
@@ -310,6 +307,14 @@ fn sorted_out(mut answers: Vec<Asked>) -> Vec<Asked> {
         !remove
     });
     answers
+}
+
+/// Whether the mount that the table shows for one that gives no status is another's, which got its number: that of a process that
+/// answers, or made it later at the same place. It belongs to a process that made it where it is, before one that did not.
+fn has_taken((other, answer): &Asked, (peer, status): &Asked) -> bool {
+    let can_be_its = other.connection == peer.connection && (peer.moved || !other.moved);
+    let is_later = !other.moved && (peer.moved || other.made > peer.made);
+    status.is_err() && can_be_its && (answer.is_ok() || is_later)
 }
 
 /// The mount at `mountpoint`, whose server answers.
@@ -371,7 +376,8 @@ mod tests {
     fn a_mount_that_hangs_does_not_hold_up_the_one_that_is_looked_for() {
         let peer = |pid: u32| {
             let (socket, hash) = (PathBuf::from("socket"), pid.to_string());
-            Peer { socket, hash, connection: 1, owner: pid, pid, mountpoint: None, moved: false }
+            let (mountpoint, moved, made) = (None, false, None);
+            Peer { socket, hash, connection: 1, owner: pid, pid, mountpoint, moved, made }
         };
         let (hang_on, hangs) = mpsc::channel::<()>();
         let hangs = Arc::new(Mutex::new(hangs));
@@ -386,5 +392,32 @@ mod tests {
         drop(hang_on);
         assert!(matches!(&found[0].1, Err(Trouble::Silent(_))));
         assert!(found[1].1.as_ref().is_ok_and(|status| status.pid == 7));
+    }
+
+    /// A process that is stopped after its mount has gone, and the next mount at the same place, which has the same number.
+    #[test]
+    fn of_two_processes_that_give_no_status_the_later_one_has_the_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let peer = |owner: u32, age: u64| Peer {
+            socket: dir.path().join(owner.to_string()),
+            hash: "hash".to_owned(),
+            connection: 1,
+            owner,
+            pid: owner,
+            mountpoint: Some("/m".into()),
+            moved: false,
+            made: SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(100 - age)),
+        };
+        let silent = || Err(Trouble::Silent("is stopped".to_owned()));
+        for next in [silent(), Err(Trouble::Dead), Ok(MountStatus::default())] {
+            for (first, second) in [(0, 1), (1, 0)] {
+                let mut answers = vec![(peer(1, 9), silent()), (peer(2, 5), next.clone())];
+                answers.swap(first, second);
+                let mut found = sorted_out(answers);
+                found.sort_by_key(|(peer, _)| peer.owner);
+                let places: Vec<_> = found.iter().map(|(peer, _)| peer.is_mounted()).collect();
+                assert_eq!(places, [false, true], "{next:?}");
+            }
+        }
     }
 }

@@ -58,15 +58,22 @@ impl Content<'_> {
             // What the file has grown by is found by reading on.
             done = self.copy_inside(0, self.attr.size)?;
         }
-        self.pump(done, None, holes || sparse == Sparse::Always)
+        let end = self.pump(done, None, holes || sparse == Sparse::Always)?;
+        self.check_end(end)
     }
 
     /// Copies everything over what the target has. Where that is the source itself, reached in another way, each byte is
     /// written back as it was read.
     pub(super) fn copy_over(&self) -> Result<(), Fault> {
         let end = self.attr.size;
-        self.pump(0, Some(end), false)?;
-        self.set_size(end)
+        let reached = self.pump(0, Some(end), false)?;
+        self.check_end(reached)?;
+        self.set_size(reached)
+    }
+
+    /// Looks whether the content that ends there is all of it.
+    fn check_end(&self, end: u64) -> Result<(), Fault> {
+        self.source.check_end(self.attr, end).map_err(Fault::Read)
     }
 
     /// Copies the pieces between holes; `false` when the tree does not know them after all.
@@ -89,7 +96,13 @@ impl Content<'_> {
                 break;
             }
             let copied = if inside { self.copy_inside(data, end - data)? } else { 0 };
-            self.pump(data + copied, Some(end), self.shared.options.sparse == Sparse::Always)?;
+            let reached =
+                self.pump(data + copied, Some(end), self.shared.options.sparse == Sparse::Always)?;
+            if reached < end {
+                self.check_end(reached)?;
+                self.set_size(reached)?;
+                return Ok(true);
+            }
             at = end;
         }
         self.set_size(self.attr.size)?;
@@ -138,8 +151,8 @@ impl Content<'_> {
         at - start
     }
 
-    /// Reads and writes from `start` to `end`, or to the end of the file.
-    fn pump(&self, start: u64, end: Option<u64>, find_holes: bool) -> Result<(), Fault> {
+    /// Reads and writes from `start` to `end`, or to the end of the file; returns where that was.
+    fn pump(&self, start: u64, end: Option<u64>, find_holes: bool) -> Result<u64, Fault> {
         let start = start + if find_holes { 0 } else { self.exchange(start, end.unwrap_or(self.attr.size)) };
         let expected = end.unwrap_or(self.attr.size).saturating_sub(start);
         let mut writer = Writer { content: self, at: start, find_holes, hole: false };
@@ -258,8 +271,12 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn finish(self) -> Result<(), Fault> {
-        if self.hole { self.content.set_size(self.at) } else { Ok(()) }
+    /// Where it has come to.
+    fn finish(self) -> Result<u64, Fault> {
+        if self.hole {
+            self.content.set_size(self.at)?;
+        }
+        Ok(self.at)
     }
 }
 

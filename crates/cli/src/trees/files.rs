@@ -11,7 +11,7 @@ use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::registry::{Content, DriverInfo, Files, Identity, Lasts, Opened, Recognised};
 use outrigger_core::{Errno, Error, Runtime};
-use outrigger_driver_archive::{FileSource, ReadAt, Source};
+use outrigger_host::HostFile;
 use outrigger_runtime::Threads;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -71,11 +71,11 @@ pub fn in_tree(
 
 /// Opens a file of this machine. While a mount has a lease on it, open(2) has to wait until the mount gives that up; without waiting
 /// it fails with `EAGAIN`. Opening a pipe could wait for ever.
-fn source(reached: &Path, path: &Path) -> io::Result<FileSource> {
+fn source(reached: &Path, path: &Path) -> io::Result<HostFile> {
     let is_file = |metadata: std::fs::Metadata| metadata.is_file() || metadata.file_type().is_block_device();
     match std::fs::metadata(reached).is_ok_and(is_file) {
-        true => FileSource::new(std::fs::File::open(reached)?, path.to_string_lossy().into_owned()),
-        false => FileSource::open_as(reached, path),
+        true => HostFile::new(std::fs::File::open(reached)?, path.to_string_lossy().into_owned()),
+        false => HostFile::open_as(reached, path),
     }
 }
 
@@ -168,7 +168,7 @@ fn identity(trees: &Trees, location: &Location, size: u64, version: i128) -> Opt
 
 /// A file of this machine.
 struct OnHost {
-    source: FileSource,
+    source: HostFile,
     path: PathBuf,
     may_write: bool,
 }
@@ -184,7 +184,7 @@ impl Content for OnHost {
         self.source.read_at(buffer, offset)
     }
     fn identity(&self) -> Option<Identity> {
-        self.source.identity().map(|identity| Identity { key: identity.key, version: identity.version })
+        self.source.version().map(|(key, version)| Identity { key, version })
     }
     fn is_prompt(&self) -> bool {
         true

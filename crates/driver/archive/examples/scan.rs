@@ -3,7 +3,8 @@
 //! there; with an index file it is saved there too.
 
 use outrigger_core::{BlockingDriver, Credentials, Cx, FileKind, Handle, Node, ops};
-use outrigger_driver_archive::{Archive, ArchiveDriver, CacheConfig, FileSource, Options, Unwatched};
+use outrigger_driver_archive::{Archive, ArchiveDriver, CacheConfig, Options, Unwatched};
+use outrigger_host::HostFile;
 use std::{error::Error, fs, path::Path, sync::Arc, time::Instant};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -11,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = args.next().ok_or("usage: scan ARCHIVE [CACHE_DIR [INDEX_FILE]]")?;
     let cache = args.next().map(|d| CacheConfig { base: d.into(), max_bytes: 4 << 30 });
     let begun = Instant::now();
-    let source = Arc::new(FileSource::open(Path::new(&path))?);
+    let source = Arc::new(HostFile::open(Path::new(&path))?);
     let archive = Archive::open(source, Options { cache, ..Options::default() }, &Unwatched)?;
     let (inodes, memory) = (archive.inodes(), archive.index_memory());
     println!("{}: {inodes} inodes, opened in {:?}", archive.format().name(), begun.elapsed());

@@ -2,7 +2,7 @@
 //! Read-only driver for archives: they are browsed and read in place, without being unpacked.
 //!
 //! An archive is recognised by its content ([`detect`]), opened from any [`Source`] of bytes ([`Archive::open`]) and
-//! served by [`ArchiveDriver`]. A source may be a host file ([`FileSource`]), memory ([`MemSource`]), or a file in
+//! served by [`ArchiveDriver`]. A source may be a host file ([`HostFile`](outrigger_host::HostFile)), memory ([`MemSource`]), or a file in
 //! another tree.
 //!
 //! # Formats
@@ -104,4 +104,4 @@ pub use index::{Warning, Warnings};
 pub use limits::{CacheConfig, Limits, Options, Progress, Unwatched, Watch};
 pub use node::ArchiveDriver;
 pub use options::{DRIVER, OPTIONS};
-pub use source::{FileSource, Identity, MemSource, ReadAt, Source};
+pub use source::{Identity, MemSource, ReadAt, Source};

@@ -3,14 +3,9 @@
 //! tree, so the driver reads through [`Source`] and never opens anything by itself.
 
 use bytes::Bytes;
-use rustix::fs::OFlags;
-use std::{
-    fs::{File, Metadata},
-    io,
-    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
-    path::Path,
-    sync::Arc,
-};
+use outrigger_host::HostFile;
+use std::io;
+use std::sync::Arc;
 
 /// Positioned reads, without a shared cursor: several threads may read at once.
 pub trait ReadAt: Send + Sync {
@@ -46,92 +41,22 @@ pub trait Source: ReadAt {
     }
 }
 
-/// A regular file or block device of the host.
-#[derive(Debug)]
-pub struct FileSource {
-    file: File,
-    name: String,
-    size: u64,
-    identity: Option<Identity>,
-    /// What a regular file had when it was opened.
-    opened: Option<Content>,
-}
-
-/// By what a change of content is noticed.
-#[derive(Debug, PartialEq, Eq)]
-struct Content {
-    size: u64,
-    mtime: (i64, i64),
-}
-
-impl Content {
-    fn of(m: &Metadata) -> Self {
-        Content { size: m.len(), mtime: (m.mtime(), m.mtime_nsec()) }
-    }
-}
-
-impl FileSource {
-    /// Opens `path` for reading. Never waits for the other end of a pipe or for a terminal.
-    ///
-    /// # Errors
-    /// Those of `open(2)`, and `InvalidInput` for anything but a regular file or block device.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        Self::open_as(path, path)
-    }
-
-    /// As [`FileSource::open`], with another name in messages.
-    ///
-    /// # Errors
-    /// As [`FileSource::open`].
-    pub fn open_as(path: &Path, name: &Path) -> io::Result<Self> {
-        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
-        let file = File::options().read(true).custom_flags(flags).open(path)?;
-        Self::new(file, name.to_string_lossy().into_owned())
-    }
-
-    /// Uses an already open file; `name` is for messages.
-    ///
-    /// # Errors
-    /// Those of `fstat(2)`, and `InvalidInput` for anything but a regular file or block device.
-    pub fn new(file: File, name: String) -> io::Result<Self> {
-        let m = file.metadata()?;
-        if !m.is_file() && !m.file_type().is_block_device() {
-            let what = if m.is_dir() { "a directory is not an archive" } else { "it is not a regular file" };
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
-        let size = if m.is_file() { m.len() } else { rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))? };
-        let identity = m.is_file().then(|| Identity {
-            key: format!("file:{}:{}", m.dev(), m.ino()),
-            size,
-            version: i128::from(m.ctime()) * 1_000_000_000 + i128::from(m.ctime_nsec()),
-        });
-        let opened = m.is_file().then(|| Content::of(&m));
-        Ok(FileSource { file, name, size, identity, opened })
-    }
-}
-
-impl ReadAt for FileSource {
+impl ReadAt for HostFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let count = self.file.read_at(buf, offset)?;
-        // Looked at after the read: what was read before a change is what was there.
-        if let Some(opened) = &self.opened
-            && Content::of(&self.file.metadata()?) != *opened
-        {
-            return Err(io::Error::other("the archive was changed after it was opened"));
-        }
-        Ok(count)
+        HostFile::read_at(self, buf, offset)
     }
 }
 
-impl Source for FileSource {
+impl Source for HostFile {
     fn size(&self) -> u64 {
-        self.size
+        HostFile::size(self)
     }
     fn name(&self) -> &str {
-        &self.name
+        HostFile::name(self)
     }
     fn identity(&self) -> Option<Identity> {
-        self.identity.clone()
+        let (key, version) = self.version()?;
+        Some(Identity { key, size: HostFile::size(self), version })
     }
     fn is_prompt(&self) -> bool {
         true

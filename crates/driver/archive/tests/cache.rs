@@ -7,9 +7,10 @@ use common::{assert_same, at, digest, in_archive, make_tree, noise, open_with, r
 use outrigger_core::ops::Read;
 use outrigger_core::{BlockingDriver, Credentials, Cx, Errno, Handle, Node};
 use outrigger_driver_archive::{
-    Archive, ArchiveDriver, CacheConfig, FileSource, Identity, Kind, MemSource, Options, Progress, ReadAt,
-    Source, Unwatched, Watch,
+    Archive, ArchiveDriver, CacheConfig, Identity, Kind, MemSource, Options, Progress, ReadAt, Source,
+    Unwatched, Watch,
 };
+use outrigger_host::HostFile;
 use std::{
     fs, io,
     os::unix::fs::PermissionsExt,
@@ -26,7 +27,7 @@ fn cached(dir: &Path) -> Options {
 }
 
 /// Counts the bytes read.
-struct Counting(FileSource, AtomicU64);
+struct Counting(HostFile, AtomicU64);
 
 impl ReadAt for Counting {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -49,7 +50,7 @@ impl Source for Counting {
 }
 
 fn counting(path: &Path) -> Arc<Counting> {
-    Arc::new(Counting(FileSource::open(path).expect("opens"), AtomicU64::new(0)))
+    Arc::new(Counting(HostFile::open(path).expect("opens"), AtomicU64::new(0)))
 }
 
 fn sample(dir: &Path, command: &str) -> bool {
@@ -220,7 +221,7 @@ fn opening_reports_progress_and_can_be_cancelled() {
     let dir = TempDir::new().expect("tempdir");
     fs::write(dir.path().join("big"), noise(9_000_000, 5)).expect("write");
     assert!(shell(dir.path(), "gzip", "tar -cf x.tar big; gzip x.tar"));
-    let source: Arc<dyn Source> = Arc::new(FileSource::open(&dir.path().join("x.tar.gz")).expect("opens"));
+    let source: Arc<dyn Source> = Arc::new(HostFile::open(&dir.path().join("x.tar.gz")).expect("opens"));
     let stop = Stop(AtomicU64::new(0));
     let e = Archive::open(source, Options::default(), &stop).expect_err("cancelled");
     assert_eq!((e.kind(), stop.0.load(Ordering::Relaxed)), (Kind::Cancelled, 2));

@@ -3,7 +3,8 @@
 
 use outrigger_conformance::{Direct, Target, run, sample};
 use outrigger_core::{Inline, Service};
-use outrigger_driver_archive::{Archive, ArchiveDriver, FileSource, Options, Unwatched};
+use outrigger_driver_archive::{Archive, ArchiveDriver, Options, Unwatched};
+use outrigger_host::HostFile;
 use outrigger_runtime::Threads;
 use std::fs::File;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 fn service(archive: &Path) -> Arc<dyn Service> {
-    let source = Arc::new(FileSource::open(archive).expect("the archive"));
+    let source = Arc::new(HostFile::open(archive).expect("the archive"));
     let archive = Archive::open(source, Options::default(), &Unwatched).expect("its index");
     Arc::new(Inline::new(ArchiveDriver::new(archive), Arc::new(Threads::new())))
 }

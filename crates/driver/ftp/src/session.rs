@@ -15,6 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 #[derive(Debug, Clone)]
 pub struct Refused(Reply);
 
+/// What ProFTPD says of a command that its settings forbid for all files.
+const SETTING: &[u8] = b"Append/Restart not permitted";
+
 /// Why something was not done.
 pub(crate) type Fault = AnyFault<Refused>;
 
@@ -43,6 +46,12 @@ impl Refusal for Refused {
             _ => return None,
         };
         (self.error().errno == Errno::EIO).then_some(usual)
+    }
+
+    fn is_for_good(&self) -> bool {
+        // ProFTPD answers so to every APPE where AllowStoreRestart is off, with a code that says the opposite.
+        let names_a_setting = self.0.text().windows(SETTING.len()).any(|words| words == SETTING);
+        matches!(self.0.code, 500 | 502 | 504) || self.0.code == 451 && names_a_setting
     }
 }
 

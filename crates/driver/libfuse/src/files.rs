@@ -277,10 +277,12 @@ impl Turn<'_> {
     }
 
     pub(crate) async fn release_file(&mut self, op: &Release) -> Result<(), Fault> {
+        let mut flushed = Ok(());
         if let Ok(open) = self.open(op.handle) {
             if self.shared.writes.handles(open.node).contains(&open.handle) {
-                // The close has its own answer; this is for the content.
-                if let Err(Fault::Lost(lost)) = self.flush_handle(&open, op.owner).await {
+                // Of no use to a program, whose close has its own answer; a layer that delays writes reports it.
+                flushed = self.flush_handle(&open, op.owner).await;
+                if let Err(Fault::Lost(lost)) = flushed {
                     return Err(lost.into());
                 }
             }
@@ -299,7 +301,8 @@ impl Turn<'_> {
                 self.trial.hidden = self.hidden_name(open.node);
             }
         }
-        self.remove_hidden().await
+        self.remove_hidden().await?;
+        flushed
     }
 
     pub(crate) async fn fallocate(&mut self, op: &Fallocate) -> Result<(), Fault> {

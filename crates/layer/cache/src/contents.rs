@@ -7,6 +7,7 @@ use bytes::Bytes;
 use outrigger_core::ops::{OpenFlags, Write};
 use outrigger_core::{Cx, Effect, Node, Payload, Reply, Request, lock};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a change does to the content of one file.
 enum Does {
@@ -41,7 +42,7 @@ impl Inner {
                 Does::Replaces => content.changes += 1,
                 Does::Stamps => content.has_our_time(),
                 Does::Touches => content.is_touched(),
-                Does::Locks => {}
+                Does::Locks => file.may_be_locked.store(true, Ordering::Release),
             }
             changed.changes = content.changes;
         }
@@ -119,10 +120,4 @@ impl Inner {
         }
         content.changes += 1;
     }
-}
-
-/// Whether what a request does, or its reply, depends on the content of the files it names.
-pub(crate) fn depends_on_content(request: &Request) -> bool {
-    let only_opens = request.opens().is_some() && !request.changes_tree();
-    !only_opens && request.returns().is_none() && !matches!(request, Request::Locate(_))
 }

@@ -8,6 +8,7 @@ use crate::pool::ContentId;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
 use outrigger_core::{Attr, Error, Handle, Result, Time, lock};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// What changes when content does.
@@ -32,6 +33,8 @@ pub(crate) struct File {
     pub(crate) delayed: Mutex<Delayed>,
     /// Handles of the tree below by which it is open for writing at places.
     pub(crate) writers: Mutex<Vec<Handle>>,
+    /// Whether a lock was taken since it was opened first: it may end when any descriptor of the file is closed.
+    pub(crate) may_be_locked: AtomicBool,
     /// Opens when content comes, when it is known whether it is still right, and when writes have been made.
     pub(crate) gate: Gate,
 }
@@ -95,7 +98,13 @@ impl File {
     /// A file whose content is called `id`.
     pub(crate) fn new(id: ContentId) -> Self {
         let content = Mutex::new(Content { id, ..Content::default() });
-        File { content, delayed: Mutex::default(), writers: Mutex::default(), gate: Gate::default() }
+        File {
+            content,
+            delayed: Mutex::default(),
+            writers: Mutex::default(),
+            may_be_locked: AtomicBool::new(false),
+            gate: Gate::default(),
+        }
     }
 }
 

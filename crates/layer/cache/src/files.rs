@@ -6,7 +6,7 @@ use crate::inner::Inner;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Policy, Ttls, Writes};
 use outrigger_core::gate::Gate;
-use outrigger_core::ops::{GetAttr, Open, OpenFlags, Release};
+use outrigger_core::ops::{Flush, GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{
     Answer, Backing, Credentials, Cx, FileKind, Handle, LockOwner, Node, OpCode, Reply, lock,
@@ -201,7 +201,7 @@ impl Inner {
             Some(real) => {
                 op.handle = real;
                 let early = open.flushed_early.load(Ordering::Relaxed);
-                let reply = self.end_of_file(cx, op).await;
+                let reply = self.end_of_file(cx, op, early).await;
                 self.note_close(open.node, early, &reply);
                 reply
             }
@@ -216,11 +216,11 @@ impl Inner {
     fn close_of_former<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
         let early = op.flags.writes() && lock(&self.table).policy(op.node).writes == Writes::Behind;
         if !early {
-            return self.end_of_file(cx, op);
+            return self.end_of_file(cx, op, early);
         }
         Answer::later(async move {
             let node = op.node;
-            let reply = self.end_of_file(cx, op).await;
+            let reply = self.end_of_file(cx, op, early).await;
             self.note_close(node, early, &reply);
             reply
         })
@@ -239,16 +239,21 @@ impl Inner {
         }
     }
 
-    /// Gives a handle back below.
-    fn end_of_file<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
+    /// Gives a handle back below. A tree with locks learns first that descriptors were closed, if that was answered early.
+    fn end_of_file<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release, early: bool) -> Answer<'a> {
         // What was never opened below need not be closed there.
         if is_own(op.handle) || !self.has(OpCode::Release) {
             return Answer::Ready(Reply::Done(()));
         }
         Answer::later(async move {
-            let reply = self.below().service.call(cx, op.into()).await;
+            let flush = Flush { node: op.node, handle: op.handle, owner: op.owner };
+            let flushed = match early && self.has(OpCode::SetLock) {
+                true => self.flush_below(cx, flush).await,
+                false => Reply::Done(()),
+            };
+            let released = self.below().service.call(cx, op.into()).await;
             self.settle(cx).await;
-            reply
+            if flushed.error().is_some() { flushed } else { released }
         })
     }
 

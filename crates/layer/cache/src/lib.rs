@@ -36,8 +36,8 @@
 //! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
 //! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
 //! returned to all who have the file open for writing, by every close(2) up to the next fsync(2). With `write=behind`, close(2) asks
-//! nothing of a tree without locks: a server of whole files gets the file when it is closed there. What fails then is
-//! in [`Control::lost`], and syncfs(2) fails once; [`Control::end`] waits for it.
+//! nothing of the tree below, unless a lock was taken on the file, which has to end: a server of whole files gets the file, and a program
+//! a flush, when the file is closed there. What fails then is in [`Control::lost`], and syncfs(2) fails once; [`Control::end`] waits for it.
 //!
 //! The same goes for permissions and times of a file that is open for writing and belongs to the user as whom files are made
 //! here: that will not be refused. Its attributes are predicted meanwhile, and until it is closed. Where the tree below keeps

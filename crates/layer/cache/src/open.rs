@@ -324,6 +324,8 @@ impl Handles {
             files.own -= usize::from(is_own(handle));
             files.kept.iter_mut().zip(open.slot).for_each(|(kept, slot)| kept.remove(slot));
             lock(&open.file.writers).retain(|&writer| writer != handle);
+            let others = files.open.range((node, Handle(0))..=(node, Handle(u64::MAX))).next();
+            open.file.may_be_locked.fetch_and(others.is_some(), Ordering::AcqRel);
         }
         Some((open, count == 0))
     }
@@ -363,6 +365,7 @@ impl Inner {
         let mut table = lock(&self.table);
         let file = table.file(node, self.now());
         table.pin(node);
+        file.may_be_locked.store(true, Ordering::Release);
         // The former process may have done so; a handle of ours is never written.
         let flushed_early = !is_own(handle) && table.policy(node).writes == Writes::Behind;
         let flushed_early = AtomicBool::new(flushed_early);

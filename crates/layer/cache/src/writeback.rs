@@ -3,7 +3,6 @@
 
 use crate::async_create::not_created;
 use crate::clock::Asked;
-use crate::contents::depends_on_content;
 use crate::delayed::{Job, Number, Piece, WriteContext};
 use crate::file::File;
 use crate::inner::Inner;
@@ -455,7 +454,7 @@ impl Inner {
 
     /// The files of a request with writes that must be made before it.
     pub(crate) fn written_first(&self, request: &mut Request) -> Vec<(Node, Arc<File>)> {
-        if self.writeback.bytes() == 0 || !depends_on_content(request) {
+        if self.writeback.bytes() == 0 || !request.depends_on_content() {
             return Vec::new();
         }
         let replaced = request.effects().into_iter().find_map(|effect| match effect {
@@ -510,29 +509,42 @@ impl Inner {
         Some(error)
     }
 
-    /// A descriptor was closed.
+    /// A descriptor was closed. What was written of the file reaches the tree below before it learns that, which is when locks end
+    /// and some programs store content: close(2) waits for it, or it is told when the file is closed there.
     pub(crate) fn flush<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Flush) -> Answer<'a> {
-        let Some(open) = self.handles.file(op.node, op.handle).filter(|open| open.delays()) else {
-            return self.flush_below(cx, op);
+        let open = self.handles.file(op.node, op.handle);
+        let may_be_locked =
+            || open.as_ref().is_none_or(|open| open.file.may_be_locked.load(Ordering::Acquire));
+        let ends_locks = self.has(OpCode::SetLock) && may_be_locked();
+        let Some(open) = open.filter(|open| open.delays()) else {
+            return self.flush_after_writes(cx, op, ends_locks);
         };
         Answer::later(async move {
-            let early = lock(&self.table).policy(op.node).writes == Writes::Behind;
-            if early {
+            let reply = if !ends_locks && lock(&self.table).policy(op.node).writes == Writes::Behind {
                 open.flushed_early.store(true, Ordering::Relaxed);
                 lock(&open.file.delayed).expedite();
                 self.send_next(op.node, &open.file);
+                Reply::Done(())
             } else {
                 self.written(op.node, &open.file).await;
                 lock(&open.file.delayed).forget_predicted();
-            }
-            // A tree that gets whole files stores them when they are closed there; locks have to be released now.
-            let reply = match early && !self.has(OpCode::SetLock) {
-                true => Reply::Done(()),
-                false => self.flush_below(cx, op).await,
+                self.flush_below(cx, op).await
             };
             let error = lock(&open.file.delayed).close_error(&mut lock(&open.errors_seen));
             error.map_or(reply, Reply::Error)
         })
+    }
+
+    /// Flushes by a handle through which nothing is written, as far as is known; waits for what is written by others if that
+    /// matters to them.
+    fn flush_after_writes<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Flush, waits: bool) -> Answer<'a> {
+        match self.writeback.file(op.node).filter(|_| waits) {
+            None => self.flush_below(cx, op),
+            Some(file) => Answer::later(async move {
+                self.written(op.node, &file).await;
+                self.flush_below(cx, op).await
+            }),
+        }
     }
 
     pub(crate) fn fsync<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: FSync) -> Answer<'a> {
@@ -573,7 +585,7 @@ impl Inner {
         })
     }
 
-    fn flush_below<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Flush) -> Answer<'a> {
+    pub(crate) fn flush_below<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Flush) -> Answer<'a> {
         match self.below_handle(op.node, op.handle) {
             Some(real) if self.has(OpCode::Flush) => {
                 op.handle = real;

@@ -401,7 +401,7 @@ fn flipped(content: &[u8], chance: u64) -> Payload {
 fn as_if_done(request: &Request) -> Option<Reply> {
     match request {
         Request::Write(write) => Some(Reply::Count(Count(write.data.len() as u64))),
-        request if rule::LOSABLE.contains(&request.op()) => Some(Reply::Done(())),
+        request if request.op().only_stores() => Some(Reply::Done(())),
         _ => None,
     }
 }

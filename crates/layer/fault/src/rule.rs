@@ -166,11 +166,10 @@ pub(crate) fn too_many(most: usize, bytes: usize) -> BadRule {
     BadRule(format!("more than {most} fault rules, or more than {bytes} bytes of them"))
 }
 
-/// What `lose` can answer without doing it.
-pub(crate) const LOSABLE: &[OpCode] =
-    &[OpCode::Write, OpCode::Fallocate, OpCode::Flush, OpCode::FSync, OpCode::FSyncDir, OpCode::SyncFs];
-/// What has content in which `flip` can flip a bit.
-const WITH_CONTENT: &[OpCode] = &[OpCode::Read, OpCode::Write];
+/// The operations of which that is true.
+fn those(is: fn(OpCode) -> bool) -> OpSet {
+    OpCode::ALL.iter().filter(|&&op| is(op)).fold(OpSet::NONE, |set, &op| set.union(OpSet::of(&[op])))
+}
 
 /// A glob for whole paths, or for last names when it has no `/`.
 #[derive(Debug, Clone)]
@@ -344,8 +343,8 @@ impl Parts {
             }
         };
         let (usual, possible) = match action {
-            Action::Flip => (OpSet::of(&[OpCode::Read]), OpSet::of(WITH_CONTENT)),
-            Action::Lose => (OpSet::of(&[OpCode::Write]), OpSet::of(LOSABLE)),
+            Action::Flip => (OpSet::of(&[OpCode::Read]), those(OpCode::has_content)),
+            Action::Lose => (OpSet::of(&[OpCode::Write]), those(OpCode::only_stores)),
             _ => (OpSet::all(), OpSet::all()),
         };
         let ops = self.ops.unwrap_or(usual);
@@ -374,14 +373,10 @@ impl Parts {
 pub fn operations(part: &str, value: &str) -> Result<OpSet, BadRule> {
     let mut all = OpSet::NONE;
     for name in value.split('|') {
-        let of_class = |class| {
-            let ops = OpCode::ALL.iter().filter(|op| op.class() == class);
-            ops.fold(OpSet::NONE, |set, &op| set.union(OpSet::of(&[op])))
-        };
         let more = match name {
             "any" => OpSet::all(),
-            "query" => of_class(Class::Query),
-            "change" => of_class(Class::Change),
+            "query" => those(|op| op.class() == Class::Query),
+            "change" => those(|op| op.class() == Class::Change),
             name => match OpCode::from_name(name) {
                 Some(op) => OpSet::of(&[op]),
                 None => {

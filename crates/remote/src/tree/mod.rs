@@ -96,7 +96,12 @@ pub struct Begun<T> {
 pub type Asked<T, S> = Result<T, Fault<<S as FileServer>::Refusal>>;
 
 /// A server with files by path: what its protocol says, and nothing about what follows from that.
+///
+/// One that is [only read](FileServer::READ_ONLY) is complete without the methods that change something, which follow those that read.
 pub trait FileServer: Send + Sync + 'static {
+    /// Whether nothing is changed at the server: the tree answers `EROFS` and does not ask.
+    const READ_ONLY: bool = false;
+
     /// A file that is being received.
     type Transfer: Send + 'static;
     /// The words in which it refuses.
@@ -149,41 +154,64 @@ pub trait FileServer: Send + Sync + 'static {
     /// Sends a staged file from `from` on.
     fn send(
         &self,
-        path: &[u8],
-        how: Put,
-        staged: &Staged,
-        from: u64,
-    ) -> impl Future<Output = Asked<(), Self>> + Send;
+        _path: &[u8],
+        _how: Put,
+        _staged: &Staged,
+        _from: u64,
+    ) -> impl Future<Output = Asked<(), Self>> + Send {
+        read_only()
+    }
 
     /// Renames, and replaces a file where the server does; gives it these permissions as far as the server can. What has the new
     /// name then, where the server tells that along with it.
     fn rename(
         &self,
-        from: &[u8],
-        to: &[u8],
-        mode: Option<u32>,
-    ) -> impl Future<Output = Asked<Option<Version>, Self>> + Send;
+        _from: &[u8],
+        _to: &[u8],
+        _mode: Option<u32>,
+    ) -> impl Future<Output = Asked<Option<Version>, Self>> + Send {
+        read_only()
+    }
 
     /// Makes a directory, with these permissions as far as the server can.
-    fn make_dir(&self, path: &[u8], mode: u32) -> impl Future<Output = Asked<(), Self>> + Send;
+    fn make_dir(&self, _path: &[u8], _mode: u32) -> impl Future<Output = Asked<(), Self>> + Send {
+        read_only()
+    }
 
     /// Removes an empty directory.
-    fn remove_dir(&self, path: &[u8]) -> impl Future<Output = Asked<(), Self>> + Send;
+    fn remove_dir(&self, _path: &[u8]) -> impl Future<Output = Asked<(), Self>> + Send {
+        read_only()
+    }
 
     /// Removes a file.
-    fn remove(&self, path: &[u8]) -> impl Future<Output = Asked<(), Self>> + Send;
+    fn remove(&self, _path: &[u8]) -> impl Future<Output = Asked<(), Self>> + Send {
+        read_only()
+    }
 
     /// Changes permissions.
-    fn set_mode(&self, path: &[u8], mode: u32) -> impl Future<Output = Asked<(), Self>> + Send;
+    fn set_mode(&self, _path: &[u8], _mode: u32) -> impl Future<Output = Asked<(), Self>> + Send {
+        read_only()
+    }
 
     /// False once it is known that the server cannot change times of files.
-    fn sets_times(&self) -> bool;
+    fn sets_times(&self) -> bool {
+        false
+    }
 
     /// How many bytes there is room for, where the server tells.
-    fn free_space(&self, path: &[u8]) -> impl Future<Output = Asked<Option<u64>, Self>> + Send;
+    fn free_space(&self, _path: &[u8]) -> impl Future<Output = Asked<Option<u64>, Self>> + Send {
+        async { Ok(None) }
+    }
 
     /// Changes the time of change. `EOPNOTSUPP` where the server cannot for any file.
-    fn set_time(&self, path: &[u8], time: Time) -> impl Future<Output = Asked<(), Self>> + Send;
+    fn set_time(&self, _path: &[u8], _time: Time) -> impl Future<Output = Asked<(), Self>> + Send {
+        read_only()
+    }
+}
+
+/// The answer of a server that is only read to what changes something.
+async fn read_only<T, R>() -> Result<T, Fault<R>> {
+    Err(Errno::EROFS.into())
 }
 
 /// A tree of a server.

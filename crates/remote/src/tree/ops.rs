@@ -12,7 +12,7 @@ use outrigger_core::reply::{
 };
 use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Parallel, Payload,
-    Result, Target, lock,
+    Request, Result, Target, lock,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,6 +60,11 @@ const UNKNOWN_FILES: u64 = 1_000_000_000;
 const BLOCK: u32 = 4096;
 
 impl<S: FileServer> FileTree<S> {
+    /// Refuses what changes a tree that is only read, whatever else might be wrong with it.
+    fn may_change() -> Result<()> {
+        if S::READ_ONLY { Err(Errno::EROFS.because("the server is only read")) } else { Ok(()) }
+    }
+
     async fn run<T: Send + 'static, F>(&self, work: impl FnOnce(Arc<Inner<S>>) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send + 'static,
@@ -82,6 +87,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             parallel: Parallel { reads: 1, listings: 1 },
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
+            read_only: S::READ_ONLY,
             ..Abilities::new(self.0.server.driver(), self.0.server.shown(), OPS)
         }
     }
@@ -116,6 +122,7 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn setattr(&self, _: &Cx, op: SetAttr) -> Result<Attrs> {
+        Self::may_change()?;
         self.run(async move |inner| {
             let _lock = inner.locks.lock(op.node).await;
             inner.set_attrs(op.node, &op.attrs, op.handle.is_some()).await?;
@@ -129,6 +136,7 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
+        Self::may_change()?;
         if FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular) != FileKind::Regular {
             return Err(Errno::EPERM.because("the server makes no devices, pipes and sockets"));
         }
@@ -137,30 +145,39 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn mkdir(&self, _: &Cx, op: MkDir) -> Result<Entry> {
+        Self::may_change()?;
         self.run(async move |inner| inner.mkdir(op).await).await
     }
 
     async fn symlink(&self, _: &Cx, _: SymLink) -> Result<Entry> {
+        Self::may_change()?;
         Err(Errno::EPERM.because("the server makes no symbolic links"))
     }
 
     async fn link(&self, _: &Cx, _: Link) -> Result<Entry> {
+        Self::may_change()?;
         Err(Errno::EPERM.because("the server makes no links"))
     }
 
     async fn unlink(&self, _: &Cx, op: Unlink) -> Result<()> {
+        Self::may_change()?;
         self.run(async move |inner| inner.unlink(op).await).await
     }
 
     async fn rmdir(&self, _: &Cx, op: RmDir) -> Result<()> {
+        Self::may_change()?;
         self.run(async move |inner| inner.rmdir(op).await).await
     }
 
     async fn rename(&self, _: &Cx, op: Rename) -> Result<()> {
+        Self::may_change()?;
         self.run(async move |inner| inner.rename(op).await).await
     }
 
     async fn open(&self, cx: &Cx, op: Open) -> Result<Opened> {
+        if Request::from(op.clone()).needs_changeable() {
+            Self::may_change()?;
+        }
         let cx = cx.clone();
         self.run(async move |inner| {
             let _lock = inner.locks.lock(op.node).await;
@@ -182,6 +199,7 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
+        Self::may_change()?;
         let cx = cx.clone();
         self.run(async move |inner| inner.create(&cx, op).await).await
     }
@@ -215,6 +233,7 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn write(&self, cx: &Cx, op: Write) -> Result<Count> {
+        Self::may_change()?;
         let appends = cx.writes_at_end(self.0.open.get(op.handle)?, op.cached);
         self.run(async move |inner| {
             let _lock = inner.locks.lock(op.node).await;

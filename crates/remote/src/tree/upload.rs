@@ -58,7 +58,7 @@ impl<S: FileServer> Inner<S> {
         }
         self.is_unchanged(&path, staged.state().seen).await?;
         let version = self.store(node, &path, &staged).await?;
-        if refusal.is_some_and(|refusal| !forbids_names(&refusal)) {
+        if refusal.is_some_and(|refusal| refusal.is_for_good()) {
             self.no_appends.store(true, Ordering::Relaxed);
         }
         self.staging.update(node, |state| {

@@ -232,6 +232,59 @@ fn a_file_is_stored_once_when_its_last_descriptor_is_closed() {
     assert_eq!(client.arrived(), [OpCode::Write, OpCode::FSync]);
 }
 
+/// A driver that learns of a close before it has the content stores what it has, and lets locks go too early.
+#[test]
+fn a_tree_with_locks_is_flushed_after_what_was_written_behind() {
+    let sim = Sim::new(11);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let (handle, _) = open(&client, node, OpenFlags::READ_WRITE);
+    client.stall(OpCode::Write, 0);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    client.arrived();
+    flush(&client, node, handle).expect("without a lock that waits for nothing");
+    client.go_on();
+    let (owner, flags) = (LockOwner(1), OpenFlags::READ_WRITE);
+    client.ask(Release { node, handle, flags, owner, flock_release: false }).expect("closed");
+    assert_eq!(client.arrived(), [OpCode::Write, OpCode::Flush, OpCode::Release]);
+    // Locks end with any descriptor of the file, also of one that only reads.
+    for flags in [OpenFlags::READ_WRITE, OpenFlags::empty()] {
+        let (writer, _) = open(&client, node, OpenFlags::READ_WRITE);
+        let (closed, _) = open(&client, node, flags);
+        let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Write, pid: 1 };
+        client.ask(SetLock { node, handle: writer, owner, lock, wait: false, flock: false }).expect("locked");
+        client.arrived();
+        write(&client, node, writer, 0, pattern(1000, 2));
+        flush(&client, node, closed).expect("flushed");
+        assert_eq!(client.arrived(), [OpCode::Write, OpCode::Flush], "{flags:?}");
+        for (handle, flags) in [(closed, flags), (writer, OpenFlags::READ_WRITE)] {
+            client.ask(Release { node, handle, flags, owner, flock_release: false }).expect("closed");
+        }
+    }
+    // All is closed: the locks are gone.
+    let (handle, _) = open(&client, node, OpenFlags::READ_WRITE);
+    client.stall(OpCode::Write, 0);
+    write(&client, node, handle, 0, pattern(1000, 3));
+    flush(&client, node, handle).expect("that waits for nothing");
+    client.go_on();
+}
+
+/// Some programs store content when a descriptor is closed: what fails then is a loss.
+#[test]
+fn a_late_flush_that_fails_is_a_loss() {
+    let sim = Sim::new(12);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    flush(&client, node, handle).expect("that waits for nothing");
+    client.fail(OpCode::Flush);
+    let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+    let releases = client.count(OpCode::Release);
+    client.ask(Release { node, handle, flags, owner, flock_release: false }).expect_err("not stored");
+    assert_eq!(client.count(OpCode::Release), releases + 1, "closed all the same");
+    let lost: Vec<Node> = client.control.lost().iter().map(|lost| lost.node).collect();
+    assert_eq!(lost, [node]);
+}
+
 /// The kernel asks nothing more once a tree is unmounted, not even to close files.
 #[test]
 fn what_programs_have_closed_is_closed_below_when_the_tree_ends() {

@@ -15,7 +15,7 @@ use clap::Args;
 use format::{Format, Formatter};
 use outrigger_client::{File, Follow, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Errno, Error};
+use outrigger_core::{Errno, Error, FileKind};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -103,7 +103,11 @@ impl Printer<'_> {
                 self.context.complain(Status::Minor, message);
             }
             Ok((inode, file)) => {
-                if let Err(error) = self.stream(&file, inode.attr().size)? {
+                let attr = inode.attr();
+                let end = self.stream(&file, attr.size)?;
+                let is_regular = attr.kind() == FileKind::Regular;
+                let check = |end| if is_regular { file.check_end(attr, end) } else { Ok(()) };
+                if let Err(error) = end.and_then(check) {
                     self.complain(place, &error);
                 }
             }
@@ -119,8 +123,8 @@ impl Printer<'_> {
         local && identity(&self.out) == Some((attr.ino, attr.ctime.secs, attr.size))
     }
 
-    /// Prints a file, reading ahead on another thread when it is large. The inner result is about reading.
-    fn stream(&mut self, file: &File, size: u64) -> Result<Result<(), Error>, Failure> {
+    /// Prints a file, reading ahead on another thread when it is large. The inner result is about reading: where it ended.
+    fn stream(&mut self, file: &File, size: u64) -> Result<Result<u64, Error>, Failure> {
         let blocks = |mut at: u64| {
             move || match file.read_at(at, BLOCK) {
                 Ok(block) if block.is_empty() => None,
@@ -152,14 +156,18 @@ impl Printer<'_> {
     fn write_all(
         &mut self,
         blocks: impl Iterator<Item = Result<Bytes, Error>>,
-    ) -> Result<Result<(), Error>, Failure> {
+    ) -> Result<Result<u64, Error>, Failure> {
+        let mut end = 0;
         for block in blocks {
             match block {
-                Ok(block) => self.write(&block)?,
+                Ok(block) => {
+                    self.write(&block)?;
+                    end += block.len() as u64;
+                }
                 Err(error) => return Ok(Err(error)),
             }
         }
-        Ok(Ok(()))
+        Ok(Ok(end))
     }
 
     fn write(&mut self, block: &[u8]) -> Result<(), Failure> {

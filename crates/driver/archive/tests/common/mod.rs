@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use outrigger_core::{BlockingDriver, Credentials, Cx, FileKind, Handle, Name, Node, ops};
-use outrigger_driver_archive::{Archive, ArchiveDriver, FileSource, MemSource, Options, Source, Unwatched};
+use outrigger_driver_archive::{Archive, ArchiveDriver, MemSource, Options, Source, Unwatched};
+use outrigger_host::HostFile;
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
@@ -260,7 +261,7 @@ pub fn open(path: &Path) -> ArchiveDriver {
 }
 
 pub fn open_with(path: &Path, options: Options) -> outrigger_driver_archive::Result<ArchiveDriver> {
-    let source: Arc<dyn Source> = Arc::new(FileSource::open(path).expect("the archive opens"));
+    let source: Arc<dyn Source> = Arc::new(HostFile::open(path).expect("the archive opens"));
     Archive::open(source, options, &Unwatched).map(ArchiveDriver::new)
 }
 

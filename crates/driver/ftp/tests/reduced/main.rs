@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Servers that lack something: what can be done without it is done, and nothing is lost.
 
+mod removed;
 mod server;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};
 use outrigger_core::ops::{FSync, OpenFlags, Read, Release, RenameFlags, StatFs, Write};
 use outrigger_core::{
-    Cancel, Errno, Handle, HeapKeep, Keep, LockOwner, Name, Node, Result, Runtime, Serve, SetAttrs, SetTime, Time,
+    Cancel, Errno, Handle, HeapKeep, Keep, LockOwner, Name, Node, Result, Runtime, Serve, SetAttrs, SetTime,
+    Time,
 };
 use outrigger_driver_ftp::{Options, connect};
 use outrigger_runtime::Threads;
@@ -84,6 +86,9 @@ fn what_is_appended_is_stored_by_servers_that_do_not_append() {
         (LISTS, "502 Command 'APPE' not implemented", 1),
         // It may be about this file only.
         (USUAL, "550 Permission denied.", 2),
+        // These pass: a log would be sent as a whole for as long as the tree is mounted.
+        (USUAL, "450 f: file busy", 2),
+        (USUAL, "451 Requested action aborted: local error in processing", 2),
     ] {
         let server = Server::start(features, &[("APPE", refusal)]);
         put(&server, "f", b"begin", 0);

@@ -28,6 +28,8 @@ pub struct Ways {
     pub told_size: Option<u64>,
     /// MDTM with a time before the name sets it.
     pub sets_times: bool,
+    /// A command that is done, and never answered.
+    pub mute: Option<&'static str>,
 }
 
 pub struct Shared {
@@ -45,8 +47,8 @@ pub struct Server {
 
 impl Server {
     pub fn start(features: &[&'static str], refuses: &[(&'static str, &'static str)]) -> Self {
-        let ways =
-            Ways { refuses: refuses.iter().copied().collect(), features: features.into(), ..Ways::default() };
+        let refuses = refuses.iter().copied().collect();
+        let ways = Ways { refuses, features: features.into(), ..Ways::default() };
         let root = tempfile::tempdir().expect("a directory");
         let (changed, asked) = (Condvar::new(), Mutex::default());
         let shared = Arc::new(Shared { ways: Mutex::new(ways), changed, asked, root });
@@ -133,6 +135,9 @@ impl Session {
                 }
                 None => self.answer(verb, argument).unwrap_or_else(|| MISSING.to_owned()),
             };
+            while self.shared.ways().mute == Some(verb) {
+                thread::park();
+            }
             control.write_all(format!("{reply}\r\n").as_bytes()).ok()?;
         }
         Some(())

@@ -2,6 +2,8 @@
 //! A server that dies at any moment, and a copy of its state that goes on: everything that was asked is done once, and every
 //! number that was in a reply stays what it was.
 
+mod checkpoints;
+
 use futures_channel::oneshot::{self, Receiver};
 use outrigger_core::attr::Attr;
 use outrigger_core::ops::{
@@ -567,28 +569,4 @@ fn only_files_that_are_open_keep_names_and_one_request_more_removes_them() {
         let expected = if closes_first { (2, 0) } else { (3, 1) };
         assert_eq!((asked.len(), kept.len()), expected, "{asked:?}");
     }
-}
-
-#[test]
-fn a_checkpoint_that_fails_is_reported_and_tried_again_on_request() {
-    let World { mut state, file, mut records, mut tree, .. } = World::new(0);
-    let left = state.leave().expect("nothing is being done");
-    records.begin().expect("memory");
-    let mut served = Served::going_on((file, 0), left.into()).expect("a state");
-    tree.full = true;
-    let make = |number: u32| {
-        let name = Name::try_from(format!("file{number}").as_str()).expect("a name");
-        MkNod { dir: Node::ROOT, name, mode: 0, umask: 0, rdev: 0, initial: None }
-    };
-    let is_checkpoint = |(_, request): &&(u64, Request)| matches!(request, Request::SyncFs(_));
-    let outcomes: Vec<_> = (0..20).map(|number| done(&mut served, &mut tree, make(number).into())).collect();
-    let tried = outcomes.iter().flat_map(|(_, asked)| asked.iter().filter(is_checkpoint)).count();
-    assert_eq!(tried, 1, "nothing has changed since");
-    let refused = |reply: &Reply| reply.error().is_some_and(|error| error.errno == Errno::ENOSPC);
-    assert!(!refused(&outcomes[0].0) && refused(&outcomes[19].0), "what can be kept is taken");
-    let sync = || SyncFs { node: Node::ROOT }.into();
-    assert!(refused(&done(&mut served, &mut tree, sync()).0));
-    tree.full = false;
-    assert!(matches!(done(&mut served, &mut tree, sync()).0, Reply::Done(())));
-    assert!(matches!(done(&mut served, &mut tree, make(20).into()).0, Reply::Entry(_)));
 }

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server that is only read implements reading, and its tree refuses every change.
+
+use bytes::{Bytes, BytesMut};
+use outrigger_core::ops::*;
+use outrigger_core::{
+    Credentials, Cx, Driver, Errno, Error, FileKind, Handle, Name, Node, Result, SetAttrs, Target,
+};
+use outrigger_runtime::Threads;
+use outrigger_toolkit_remote::{
+    Asked, Begun, Fault, FileOptions, FileServer, FileTree, Found, Listing, Readings, Refusal, Version,
+};
+use std::sync::Arc;
+
+const CONTENT: &[u8] = b"content";
+
+/// A server with the file `page`.
+#[derive(Default)]
+struct Page(Readings<usize>);
+
+/// There is no such file.
+#[derive(Debug, Clone)]
+struct Missing;
+
+impl Refusal for Missing {
+    fn error(&self) -> Error {
+        Errno::ENOENT.into()
+    }
+
+    fn usual(&self) -> Option<Errno> {
+        None
+    }
+
+    fn is_for_good(&self) -> bool {
+        false
+    }
+}
+
+fn page() -> Found {
+    let size = Some(CONTENT.len() as u64);
+    Found { name: Bytes::from_static(b"page"), size, ..Found::new(FileKind::Regular) }
+}
+
+impl FileServer for Page {
+    const READ_ONLY: bool = true;
+    /// How much was received.
+    type Transfer = usize;
+    type Refusal = Missing;
+
+    fn driver(&self) -> &'static str {
+        "page"
+    }
+
+    fn shown(&self) -> String {
+        "a page".to_owned()
+    }
+
+    fn readings(&self) -> &Readings<usize> {
+        &self.0
+    }
+
+    fn check(&self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    async fn stat(&self, path: &[u8]) -> Asked<Found, Self> {
+        match path {
+            b"/" => Ok(Found::new(FileKind::Directory)),
+            b"/page" => Ok(page()),
+            _ => Err(Fault::Refused(Missing)),
+        }
+    }
+
+    async fn list(&self, _: &[u8]) -> Asked<Listing, Self> {
+        Ok(Listing { names: vec![page()], odd: None })
+    }
+
+    async fn target(&self, _: &[u8]) -> Asked<Bytes, Self> {
+        Err(Errno::EINVAL.into())
+    }
+
+    async fn exact_version(&self, _: &[u8]) -> Asked<Option<Version>, Self> {
+        Ok(None)
+    }
+
+    async fn begin(&self, _: &[u8], _: u64) -> Asked<Begun<usize>, Self> {
+        let version = Version { size: Some(CONTENT.len() as u64), modified: None };
+        Ok(Begun { transfer: Some(0), at: 0, version })
+    }
+
+    async fn receive(&self, received: &mut usize, buffer: &mut BytesMut) -> Asked<usize, Self> {
+        let rest = &CONTENT[std::mem::replace(received, CONTENT.len())..];
+        buffer.extend_from_slice(rest);
+        Ok(rest.len())
+    }
+
+    async fn finish(&self, _: usize) -> Asked<(), Self> {
+        Ok(())
+    }
+}
+
+/// The outcomes of all changes, of the file with this node and handle.
+async fn changes(tree: &FileTree<Page>, cx: &Cx, node: Node, handle: Handle) -> Vec<Result<()>> {
+    let (dir, name) = (Node::ROOT, Name::try_from("page").expect("a name"));
+    let (mode, umask, rdev, flags) = (0o644, 0, 0, OpenFlags::WRITE_ONLY);
+    let (to_dir, to_name, none) = (dir, name.clone(), RenameFlags::empty());
+    let target = Target::new(b"page".to_vec()).expect("a target");
+    let attrs = SetAttrs { size: Some(0), ..SetAttrs::default() };
+    let data = b"x".to_vec().into();
+    let writing = Write { node, handle, offset: 0, data, cached: false, kill_setid: false };
+    let renaming = Rename { dir, name: name.clone(), to_dir, to_name, flags: none };
+    let making = Create { dir, name: name.clone(), mode, umask, flags, initial: None };
+    vec![
+        tree.setattr(cx, SetAttr { node, handle: None, attrs }).await.map(drop),
+        tree.mknod(cx, MkNod { dir, name: name.clone(), mode, umask, rdev, initial: None }).await.map(drop),
+        tree.mkdir(cx, MkDir { dir, name: name.clone(), mode, umask, initial: None }).await.map(drop),
+        tree.symlink(cx, SymLink { dir, name: name.clone(), target, initial: None }).await.map(drop),
+        tree.link(cx, Link { node, dir, name: name.clone() }).await.map(drop),
+        tree.unlink(cx, Unlink { dir, name: name.clone() }).await,
+        tree.rmdir(cx, RmDir { dir, name }).await,
+        tree.rename(cx, renaming).await,
+        tree.open(cx, Open { node, flags }).await.map(drop),
+        tree.create(cx, making).await.map(drop),
+        tree.write(cx, writing).await.map(drop),
+    ]
+}
+
+#[test]
+fn a_tree_that_is_only_read_is_read_and_refuses_every_change() {
+    let runtime = Arc::new(Threads::new());
+    let tree = FileTree::open(Page::default(), Vec::new(), FileOptions::default(), runtime.clone(), None);
+    let tree = tree.expect("a tree");
+    assert!(tree.abilities().read_only);
+    runtime.handle().block_on(async move {
+        let (cx, name) = (Cx::new(1, Credentials::ROOT, "test"), Name::try_from("page").expect("a name"));
+        let node = tree.lookup(&cx, Lookup { dir: Node::ROOT, name }).await.expect("a page").node;
+        let flags = OpenFlags::empty();
+        let handle = tree.open(&cx, Open { node, flags }).await.expect("opened").handle;
+        let data = tree.read(&cx, Read { node, handle, offset: 0, len: 100 }).await.expect("read");
+        assert_eq!(data.into_bytes().expect("bytes"), CONTENT);
+        for (number, outcome) in changes(&tree, &cx, node, handle).await.into_iter().enumerate() {
+            assert_eq!(outcome.map_err(|error| error.errno), Err(Errno::EROFS), "{number}");
+        }
+    });
+}
