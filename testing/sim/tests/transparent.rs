@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Layers that have nothing to do leave every request and every reply as they are.
 
-use outrigger_core::{Class, Credentials, Cx, OpCode, OpSet, Reply, Service, Stack, lock};
+use outrigger_core::{
+    Abilities, Class, Credentials, Cx, Layer, OpCode, OpSet, Place, Reply, Service, Stack, lock,
+};
+use outrigger_layer_closesim::{CloseSim, Options};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_fault::Fault;
 use outrigger_layer_readonly::ReadOnly;
@@ -87,6 +90,26 @@ fn a_deadline_that_does_not_come_and_faults_that_do_not_happen_change_nothing() 
         let faulty =
             stack.push(Fault::new(rules, 0, sim.clone()).expect("few rules")).expect("any order is good");
         faulty.push(Deadline::new(Duration::from_secs(1), sim.clone())).expect("any order is good")
+    });
+}
+
+/// Says that the driver needs no handles.
+struct Stateless;
+
+impl Layer for Stateless {
+    fn place(&self) -> Place {
+        Place::anywhere("stateless")
+    }
+    fn abilities(&self, below: Abilities) -> Abilities {
+        Abilities { stateless_files: true, stateless_dirs: true, ..below }
+    }
+}
+
+#[test]
+fn closesim_changes_nothing_where_no_handles_are_needed() {
+    assert_transparent("closesim", OpCode::ALL, |stack, sim| {
+        let layer = CloseSim::new(Options::default(), sim.clone());
+        stack.push(Stateless).and_then(|stack| stack.push(layer)).expect("any order is good")
     });
 }
 

@@ -16,6 +16,7 @@ pub const LAYERS: &[LayerInfo] = &[
     outrigger_layer_cache::LAYER,
     outrigger_layer_readonly::LAYER,
     outrigger_layer_simulate::LAYER,
+    outrigger_layer_closesim::LAYER,
     outrigger_layer_deadline::LAYER,
     outrigger_layer_fault::LAYER,
     outrigger_layer_trace::LAYER,
