@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a caller may do, decided from what is known so far; or the question that has to be asked first.
+//!
+//! Rules and order of errors are those of Linux' `fs/namei.c`, `fs/attr.c` and `fs/xattr.c`.
+
+use crate::known::{Known, Owner};
+use outrigger_core::attr::{R_OK, W_OK, X_OK};
+use outrigger_core::ops::{Access, GetAttr, Lookup, OpenFlags, RenameFlags};
+use outrigger_core::{
+    Added, Credentials, Effect, Errno, Error, FileKind, Handle, Name, Node, Op, Opening, Reply, Request,
+    Result, SetAttrs, SetTime, XattrName,
+};
+
+/// What a name in a directory leads to, and whose the name is, has this bit of its mode matter (`S_ISVTX`).
+const STICKY: u32 = 0o1000;
+/// To add or remove names.
+pub(crate) const CHANGE_NAMES: u32 = W_OK | X_OK;
+
+/// Something that has to be known of the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// Owner and mode.
+    Attr(Node),
+    /// Which of these permissions the driver grants.
+    Granted(Node, u32),
+    /// What a name leads to.
+    Entry(Node, Name),
+}
+
+/// The answer to a [`Question`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fact {
+    Attr(Owner),
+    Granted(u32),
+    Entry(Option<(Node, Owner)>),
+}
+
+impl Question {
+    pub fn request(&self) -> Request {
+        match self {
+            Question::Attr(node) => GetAttr { node: *node, handle: None }.into(),
+            Question::Granted(node, mask) => Access { node: *node, mask: *mask }.into(),
+            Question::Entry(dir, name) => Lookup { dir: *dir, name: name.clone() }.into(),
+        }
+    }
+
+    /// What `reply` says; a name that leads nowhere is an answer.
+    pub fn fact(&self, reply: Reply, learn: impl FnOnce(&outrigger_core::reply::Attrs)) -> Result<Fact> {
+        match self {
+            Question::Attr(_) => {
+                let attrs = GetAttr::result(reply)?;
+                learn(&attrs);
+                Ok(Fact::Attr((&attrs.attr).into()))
+            }
+            Question::Granted(..) => Access::result(reply).map(|granted| Fact::Granted(granted.0)),
+            Question::Entry(..) => match Lookup::result(reply) {
+                Ok(entry) => Ok(Fact::Entry(Some((entry.node, (&entry.attr).into())))),
+                Err(error) if error.errno == Errno::ENOENT => Ok(Fact::Entry(None)),
+                Err(error) => Err(error),
+            },
+        }
+    }
+}
+
+/// More than a rename has, which needs to know most: two directories, what two names lead to, and permissions of each.
+const MOST: usize = 12;
+
+/// What was asked for one request.
+#[derive(Default)]
+pub(crate) struct Facts([Option<(Question, Fact)>; MOST]);
+
+impl Facts {
+    pub fn add(&mut self, question: Question, fact: Fact) -> Result<()> {
+        let free = self.0.iter_mut().find(|slot| slot.is_none());
+        *free.ok_or_else(|| Errno::EIO.because("a request with too many questions"))? =
+            Some((question, fact));
+        Ok(())
+    }
+
+    fn get(&self, question: &Question) -> Option<Fact> {
+        self.0.iter().flatten().find(|(asked, _)| asked == question).map(|(_, fact)| *fact)
+    }
+}
+
+/// Why there is no decision that permits a request.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Refused(Error),
+    Unknown(Question),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Stop::Refused(errno.into())
+    }
+}
+
+type Checked<T = ()> = Result<T, Stop>;
+
+/// One request of one caller.
+pub(crate) struct Check<'a> {
+    pub cred: &'a Credentials,
+    pub facts: &'a Facts,
+    pub known: &'a Known,
+    /// Whether the driver decides about permissions, because it has access lists.
+    pub asks_driver: bool,
+    pub lenient_owner: bool,
+}
+
+impl Check<'_> {
+    pub fn owner(&self, node: Node) -> Checked<Owner> {
+        let question = Question::Attr(node);
+        match self.facts.get(&question) {
+            Some(Fact::Attr(owner)) => Ok(owner),
+            _ => self.known.get(node).ok_or(Stop::Unknown(question)),
+        }
+    }
+
+    fn entry(&self, dir: Node, name: &Name) -> Checked<Option<(Node, Owner)>> {
+        let question = Question::Entry(dir, name.clone());
+        match self.facts.get(&question) {
+            Some(Fact::Entry(entry)) => Ok(entry),
+            _ => Err(Stop::Unknown(question)),
+        }
+    }
+
+    pub fn granted(&self, node: Node, mask: u32) -> Checked<bool> {
+        if !self.asks_driver {
+            return self.owner(node).map(|owner| mask & !owner.granted(self.cred) == 0);
+        }
+        let question = Question::Granted(node, mask);
+        match self.facts.get(&question) {
+            Some(Fact::Granted(granted)) => Ok(mask & !granted == 0),
+            _ => Err(Stop::Unknown(question)),
+        }
+    }
+
+    fn owns(&self, owner: Owner) -> bool {
+        owner.uid == self.cred.uid
+    }
+
+    pub fn need(&self, node: Node, mask: u32) -> Checked {
+        if self.granted(node, mask)? { Ok(()) } else { self.denied(node, mask) }
+    }
+
+    /// What is searched has to be a directory first.
+    fn denied(&self, node: Node, mask: u32) -> Checked {
+        if mask & X_OK != 0 && !self.owner(node)?.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        Err(Errno::EACCES.into())
+    }
+
+    fn need_owner(&self, node: Node) -> Checked {
+        if self.owns(self.owner(node)?) { Ok(()) } else { Err(Errno::EPERM.into()) }
+    }
+
+    /// Decides about a request. Where it is permitted, tells whether its reply may say nothing about the files of the directory that is
+    /// listed but their names.
+    pub fn decide(&self, request: &Request) -> Checked<bool> {
+        let (mut listed, mut finds) = (None, false);
+        for effect in request.effects() {
+            self.permit(effect)?;
+            match effect {
+                Effect::Needs { node, mask: R_OK, .. } => listed = Some(node),
+                Effect::References => finds = true,
+                _ => {}
+            }
+        }
+        match listed.filter(|_| finds) {
+            Some(dir) => self.granted(dir, X_OK).map(|searches| !searches),
+            None => Ok(false),
+        }
+    }
+
+    fn permit(&self, effect: Effect<'_>) -> Checked {
+        match effect {
+            Effect::Needs { node, handle: Handle::NONE, mask } => self.uses(node, mask),
+            Effect::ReadsXattr { node, name } => self.xattr(node, name, R_OK),
+            Effect::SetsXattr { node, name, .. } | Effect::RemovesXattr { node, name } => {
+                self.xattr(node, name, W_OK)
+            }
+            Effect::Adds { dir, name, file } => self.adds(dir, name, file),
+            Effect::Removes { dir, name, .. } => self.removes(dir, name),
+            Effect::Moves { dir, name, to_dir, to_name, flags } => {
+                self.moves((dir, name), (to_dir, to_name), flags)
+            }
+            Effect::Makes { dir, .. } => self.need(dir, CHANGE_NAMES),
+            Effect::Attributes { node, attrs: Some(attrs) } => self.sets(node, attrs),
+            Effect::Anything { node } => self.need_owner(node),
+            Effect::Opens(Opening { node: Some(node), flags: Some(flags) }) => self.opens(node, flags),
+            Effect::Opens(Opening { node: Some(node), flags: None }) => self.lists(node),
+            // By a handle, or what another effect of the same request is about.
+            Effect::Needs { .. }
+            | Effect::Opens(Opening { node: None, .. })
+            | Effect::Attributes { attrs: None, .. }
+            | Effect::Writes { .. }
+            | Effect::Appends { .. }
+            | Effect::Shifts { .. }
+            | Effect::Locks { .. }
+            | Effect::Syncs(_)
+            | Effect::WantsToChange
+            | Effect::Ends { .. }
+            | Effect::References
+            | Effect::Returns { .. }
+            | Effect::Waits => Ok(()),
+        }
+    }
+
+    /// What needs permission each time, because there is no handle that tells of an open.
+    fn uses(&self, node: Node, mask: u32) -> Checked {
+        if self.granted(node, mask)? {
+            return Ok(());
+        }
+        if self.lenient_owner && mask & X_OK == 0 {
+            let owner = self.owner(node)?;
+            let executes = mask == R_OK && !owner.is_dir() && self.granted(node, X_OK)?;
+            if !owner.is_dir() && (self.owns(owner) || executes) {
+                return Ok(());
+            }
+        }
+        self.denied(node, mask)
+    }
+
+    pub fn opens(&self, node: Node, flags: OpenFlags) -> Checked {
+        // Both bits of the access mode are for a descriptor that neither reads nor writes, and need both permissions (open(2)).
+        let both = flags.contains(OpenFlags::WRITE_ONLY | OpenFlags::READ_WRITE);
+        let writes = flags.writes() || flags.contains(OpenFlags::TRUNC);
+        let mask = if flags.reads() || both { R_OK } else { 0 } | if writes { W_OK } else { 0 };
+        if !self.granted(node, mask)? {
+            let is_dir = writes && self.owner(node)?.is_dir();
+            return Err(if is_dir { Errno::EISDIR } else { Errno::EACCES }.into());
+        }
+        if flags.contains(OpenFlags::NOATIME) { self.need_owner(node) } else { Ok(()) }
+    }
+
+    fn lists(&self, dir: Node) -> Checked {
+        if self.granted(dir, R_OK)? {
+            return Ok(());
+        }
+        Err(if self.owner(dir)?.is_dir() { Errno::EACCES } else { Errno::ENOTDIR }.into())
+    }
+
+    /// A name that exists is told before a directory that may not be changed (`filename_create`).
+    fn adds(&self, dir: Node, name: &Name, file: Added) -> Checked {
+        if !self.granted(dir, CHANGE_NAMES)? {
+            if self.granted(dir, X_OK)? && self.entry(dir, name)?.is_some() {
+                return Err(Errno::EEXIST.into());
+            }
+            return self.denied(dir, CHANGE_NAMES);
+        }
+        match file {
+            Added::New { kind: FileKind::CharDevice | FileKind::BlockDevice, .. } => Err(Errno::EPERM.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// `may_delete`, after the name was found.
+    fn removes(&self, dir: Node, name: &Name) -> Checked {
+        if !self.granted(dir, CHANGE_NAMES)? {
+            if self.granted(dir, X_OK)? && self.entry(dir, name)?.is_none() {
+                return Err(Errno::ENOENT.into());
+            }
+            return self.denied(dir, CHANGE_NAMES);
+        }
+        self.sticky(dir, name)
+    }
+
+    /// In a sticky directory a name can be taken away by the owner of the file or of the directory.
+    fn sticky(&self, dir: Node, name: &Name) -> Checked {
+        let owner = self.owner(dir)?;
+        if owner.mode & STICKY == 0 || self.owns(owner) {
+            return Ok(());
+        }
+        match self.entry(dir, name)? {
+            Some((_, file)) if !self.owns(file) => Err(Errno::EPERM.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn moves(
+        &self,
+        (dir, name): (Node, &Name),
+        (to_dir, to_name): (Node, &Name),
+        flags: RenameFlags,
+    ) -> Checked {
+        let exchanges = flags.contains(RenameFlags::EXCHANGE);
+        let from = self.granted(dir, CHANGE_NAMES)?;
+        if !from || (to_dir != dir && !self.granted(to_dir, CHANGE_NAMES)?) {
+            if self.granted(dir, X_OK)? && self.entry(dir, name)?.is_none() {
+                return Err(Errno::ENOENT.into());
+            }
+            if (exchanges || flags.contains(RenameFlags::NOREPLACE)) && self.granted(to_dir, X_OK)? {
+                match self.entry(to_dir, to_name)? {
+                    Some(_) if !exchanges => return Err(Errno::EEXIST.into()),
+                    None if exchanges => return Err(Errno::ENOENT.into()),
+                    _ => {}
+                }
+            }
+            return self.denied(if from { to_dir } else { dir }, CHANGE_NAMES);
+        }
+        self.sticky(dir, name)?;
+        self.sticky(to_dir, to_name)?;
+        if dir != to_dir {
+            self.leaves(dir, name)?;
+            if exchanges {
+                self.leaves(to_dir, to_name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory that gets another parent is itself changed.
+    fn leaves(&self, dir: Node, name: &Name) -> Checked {
+        match self.entry(dir, name)? {
+            Some((node, file)) if file.is_dir() => self.need(node, W_OK),
+            _ => Ok(()),
+        }
+    }
+
+    fn sets(&self, node: Node, attrs: &SetAttrs) -> Checked {
+        let SetAttrs { mode, uid, gid, size, atime, mtime, ctime, .. } = attrs;
+        let touches = [atime, mtime].iter().all(|time| **time == Some(SetTime::Now));
+        let stamps = ctime.is_some()
+            || [atime, mtime].iter().any(|time| matches!(time, Some(SetTime::To(_))))
+            // Another permission is needed for the size anyway.
+            || (!touches && size.is_none() && (atime.is_some() || mtime.is_some()));
+        if [*mode, *uid, *gid].iter().all(Option::is_none) && !stamps && !touches {
+            return Ok(());
+        }
+        let owner = self.owner(node)?;
+        let owns = self.owns(owner);
+        let gives_away = uid.is_some_and(|uid| uid != owner.uid);
+        let leaves_group = gid.is_some_and(|gid| gid != owner.gid && !self.cred.in_group(gid));
+        let needs_owner = mode.is_some() || uid.is_some() || gid.is_some() || stamps;
+        if gives_away || leaves_group || (needs_owner && !owns) {
+            return Err(Errno::EPERM.into());
+        }
+        if touches && !owns && size.is_none() { self.need(node, W_OK) } else { Ok(()) }
+    }
+
+    /// `xattr_permission`, what file systems add to it for `system`, and the capabilities for `security`.
+    fn xattr(&self, node: Node, name: &XattrName, mask: u32) -> Checked {
+        let writes = mask == W_OK;
+        if name.starts_with(b"trusted.") {
+            return Err(if writes { Errno::EPERM } else { Errno::ENODATA }.into());
+        }
+        if name.starts_with(b"security.") {
+            return if writes { Err(Errno::EPERM.into()) } else { Ok(()) };
+        }
+        if name.starts_with(b"system.") {
+            return if writes { self.need_owner(node) } else { Ok(()) };
+        }
+        let owner = self.owner(node)?;
+        if name.starts_with(b"user.") {
+            match FileKind::of_mode(owner.mode) {
+                Some(FileKind::Regular) => {}
+                Some(FileKind::Directory) if writes && owner.mode & STICKY != 0 && !self.owns(owner) => {
+                    return Err(Errno::EPERM.into());
+                }
+                Some(FileKind::Directory) => {}
+                _ => return Err(if writes { Errno::EPERM } else { Errno::ENODATA }.into()),
+            }
+        }
+        self.need(node, mask)
+    }
+}
