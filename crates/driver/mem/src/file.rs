@@ -37,7 +37,7 @@ fn open_inode(mem: &Mem, cx: &Cx, inode: &Inode, flags: OpenFlags) -> Result<Ope
             return Err(Errno::ENXIO.because("pipes, sockets and devices are opened by the kernel, not here"));
         }
     }
-    if flags.contains(OpenFlags::TRUNC) && flags.writes() {
+    if flags.contains(OpenFlags::TRUNC) {
         let mut group = mem.change(Room::Less(INODE_WORDS + CHANGE_WORDS))?;
         let mut edit = mem.edit();
         let mut state = inode.state.write();

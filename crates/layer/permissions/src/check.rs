@@ -278,33 +278,38 @@ impl Check<'_> {
         }
     }
 
-    fn moves(
-        &self,
-        (dir, name): (Node, &Name),
-        (to_dir, to_name): (Node, &Name),
-        flags: RenameFlags,
-    ) -> Checked {
-        let exchanges = flags.contains(RenameFlags::EXCHANGE);
-        let from = self.granted(dir, CHANGE_NAMES)?;
-        if !from || (to_dir != dir && !self.granted(to_dir, CHANGE_NAMES)?) {
-            if self.granted(dir, X_OK)? && self.entry(dir, name)?.is_none() {
-                return Err(Errno::ENOENT.into());
-            }
-            if (exchanges || flags.contains(RenameFlags::NOREPLACE)) && self.granted(to_dir, X_OK)? {
-                match self.entry(to_dir, to_name)? {
-                    Some(_) if !exchanges => return Err(Errno::EEXIST.into()),
-                    None if exchanges => return Err(Errno::ENOENT.into()),
-                    _ => {}
+    /// Whether the names exist is told before what may be done with them (`do_renameat2`, `vfs_rename`).
+    fn moves(&self, from: (Node, &Name), to: (Node, &Name), flags: RenameFlags) -> Checked {
+        match self.may_move(from, to, flags) {
+            Err(Stop::Refused(error)) => {
+                self.need(from.0, X_OK)?;
+                self.need(to.0, X_OK)?;
+                let exchanges = flags.contains(RenameFlags::EXCHANGE);
+                if self.entry(from.0, from.1)?.is_none() {
+                    return Err(Errno::ENOENT.into());
                 }
+                if exchanges || flags.contains(RenameFlags::NOREPLACE) {
+                    match self.entry(to.0, to.1)? {
+                        Some(_) if !exchanges => return Err(Errno::EEXIST.into()),
+                        None if exchanges => return Err(Errno::ENOENT.into()),
+                        _ => {}
+                    }
+                }
+                Err(Stop::Refused(error))
             }
-            return self.denied(if from { to_dir } else { dir }, CHANGE_NAMES);
+            checked => checked,
         }
-        self.sticky(dir, name)?;
-        self.sticky(to_dir, to_name)?;
-        if dir != to_dir {
-            self.leaves(dir, name)?;
-            if exchanges {
-                self.leaves(to_dir, to_name)?;
+    }
+
+    fn may_move(&self, from: (Node, &Name), to: (Node, &Name), flags: RenameFlags) -> Checked {
+        for (dir, name) in [from, to] {
+            self.need(dir, CHANGE_NAMES)?;
+            self.sticky(dir, name)?;
+        }
+        if from.0 != to.0 {
+            self.leaves(from.0, from.1)?;
+            if flags.contains(RenameFlags::EXCHANGE) {
+                self.leaves(to.0, to.1)?;
             }
         }
         Ok(())
