@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The layer `permissions` against the kernel: the same calls by the same users on a file system of the kernel, on a tree in memory
-//! whose driver answers `Access`, and on a directory of the host where owner, group and mode decide.
+//! whose driver answers `Access`, and on a directory of the host, whose driver leaves all that to others.
 
 use outrigger_conformance::{Direct, Flags, HostDir, Kind, Subject};
 use outrigger_core::ops::{RenameFlags, XattrFlags};
@@ -189,8 +189,8 @@ struct Plan {
     caller: u32,
     /// Of each of [`MADE`]: owner, group, mode.
     files: Vec<(u32, u32, u32)>,
-    /// The user whom the access list of `d/f` names, with the permissions, if it has one.
-    acl: Option<(u32, u16)>,
+    /// What has an access list, and what that grants to whom.
+    acl: Option<(&'static str, u32, u16)>,
 }
 
 const MADE: [&str; 8] = ["e/t", "e/g", "e", "d/s/x", "d/s", "d/empty", "d/f", "d"];
@@ -200,15 +200,15 @@ const FILE_MODES: [u32; 11] =
     [0o644, 0o666, 0o600, 0o400, 0o040, 0o004, 0o060, 0o4755, 0o2755, 0o6777, 0o111];
 
 impl Plan {
-    fn new(random: &mut Random, has_lists: bool) -> Self {
+    fn new(random: &mut Random) -> Self {
         let file = |name: &&str, random: &mut Random| {
             let is_dir = !matches!(*name, "e/g" | "d/s/x" | "d/f");
             let modes = if is_dir { &DIR_MODES[..] } else { &FILE_MODES[..] };
             (pick(random, &IDS), pick(random, &IDS), pick(random, modes))
         };
         let files = MADE.iter().map(|name| file(name, random)).collect();
-        let named = has_lists && random.bool();
-        let acl = named.then(|| (pick(random, &IDS[1..]), random.u16(0..8)));
+        let listed = if random.bool() { "d" } else { "d/f" };
+        let acl = random.bool().then(|| (listed, pick(random, &IDS[1..]), random.u16(0..8)));
         Plan { caller: pick(random, &[0, OWNER, OTHER, STRANGER, OWNER, OTHER, STRANGER]), files, acl }
     }
 
@@ -229,9 +229,9 @@ impl Plan {
             fs.chown(&on.at(name), Some(*uid), Some(*gid)).expect(name);
             fs.chmod(&on.at(name), *mode).expect(name);
         }
-        if let Some((user, permissions)) = self.acl {
+        if let Some((name, user, permissions)) = self.acl {
             let list = acl(user, permissions);
-            fs.set_xattr(&on.at("d/f"), "system.posix_acl_access", &list, XattrFlags::empty())
+            fs.set_xattr(&on.at(name), "system.posix_acl_access", &list, XattrFlags::empty())
                 .expect("a list");
         }
     }
@@ -259,7 +259,7 @@ fn is_protected(name: &str, outcome: Outcome) -> bool {
     name.starts_with("link") && outcome == Err(Errno::EPERM)
 }
 
-fn compare(has_lists: bool, checked: &dyn Subject) {
+fn compare(checked: &dyn Subject) {
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED: acting as other users needs root");
         return;
@@ -270,7 +270,7 @@ fn compare(has_lists: bool, checked: &dyn Subject) {
     let mut random = Random::with_seed(4);
     let calls = CALLS.iter().flat_map(|call| std::iter::repeat_n(call, TREES));
     let calls = calls.enumerate().map(|(number, (name, call))| {
-        let plan = Plan::new(&mut random, has_lists);
+        let plan = Plan::new(&mut random);
         let expected = plan.run(&native, number, *call);
         (number, *name, *call, plan, expected)
     });
@@ -298,7 +298,7 @@ fn layered(driver: Arc<dyn Service>, threads: &Arc<Threads>) -> Direct {
 fn a_tree_in_memory_is_as_one_of_the_kernel() {
     let threads = Arc::new(Threads::new());
     let mem = Inline::new(Mem::new(Options::default(), threads.clone()), threads.clone());
-    compare(true, &layered(Arc::new(mem), &threads));
+    compare(&layered(Arc::new(mem), &threads));
 }
 
 #[test]
@@ -307,5 +307,5 @@ fn a_directory_of_the_host_is_as_without_us() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let local = Local::open(dir.path(), LocalOptions::default()).expect("the directory opens");
     let local = Inline::new(local, threads.clone());
-    compare(false, &layered(Arc::new(local), &threads));
+    compare(&layered(Arc::new(local), &threads));
 }

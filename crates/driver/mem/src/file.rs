@@ -241,7 +241,7 @@ pub(crate) fn access(mem: &Mem, cx: &Cx, op: &Access) -> Result<Granted> {
     let state = inode.state.read();
     let granted = match is_privileged(cx) {
         true => granted_to_superuser(state.mode, inode.is_dir()),
-        false => acl::granted(&state, &cx.cred),
+        false => acl::granted(&state, &cx.cred, op.mask),
     };
     Ok(Granted::of(op.mask, granted))
 }

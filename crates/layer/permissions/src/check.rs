@@ -3,13 +3,16 @@
 //!
 //! Rules and order of errors are those of Linux' `fs/namei.c`, `fs/attr.c` and `fs/xattr.c`.
 
-use crate::known::{Known, Owner};
+use crate::known::{Known, List, Owner};
+use bytes::Bytes;
+use outrigger_core::acl::{self, Acl};
 use outrigger_core::attr::{R_OK, W_OK, X_OK};
-use outrigger_core::ops::{Access, GetAttr, Lookup, OpenFlags, RenameFlags};
+use outrigger_core::ops::{Access, GetAttr, GetXattr, Lookup, OpenFlags, RenameFlags};
 use outrigger_core::{
     Added, Credentials, Effect, Errno, Error, FileKind, Handle, Name, Node, Op, Opening, Reply, Request,
     Result, SetAttrs, SetTime, XattrName,
 };
+use std::sync::Arc;
 
 /// What a name in a directory leads to, and whose the name is, has this bit of its mode matter (`S_ISVTX`).
 const STICKY: u32 = 0o1000;
@@ -23,15 +26,18 @@ pub(crate) enum Question {
     Attr(Node),
     /// Which of these permissions the driver grants.
     Granted(Node, u32),
+    /// The access list.
+    List(Node),
     /// What a name leads to.
     Entry(Node, Name),
 }
 
 /// The answer to a [`Question`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Fact {
     Attr(Owner),
     Granted(u32),
+    List(List),
     Entry(Option<(Node, Owner)>),
 }
 
@@ -40,19 +46,30 @@ impl Question {
         match self {
             Question::Attr(node) => GetAttr { node: *node, handle: None }.into(),
             Question::Granted(node, mask) => Access { node: *node, mask: *mask }.into(),
+            Question::List(node) => GetXattr { node: *node, name: list_name() }.into(),
             Question::Entry(dir, name) => Lookup { dir: *dir, name: name.clone() }.into(),
         }
     }
 
-    /// What `reply` says; a name that leads nowhere is an answer.
-    pub fn fact(&self, reply: Reply, learn: impl FnOnce(&outrigger_core::reply::Attrs)) -> Result<Fact> {
+    /// What `reply` says, remembered in `known` unless there was a change since `changes`.
+    pub fn fact(&self, reply: Reply, known: &Known, changes: u64) -> Result<Fact> {
         match self {
-            Question::Attr(_) => {
+            Question::Attr(node) => {
                 let attrs = GetAttr::result(reply)?;
-                learn(&attrs);
+                known.learn(changes, *node, &attrs);
                 Ok(Fact::Attr((&attrs.attr).into()))
             }
             Question::Granted(..) => Access::result(reply).map(|granted| Fact::Granted(granted.0)),
+            Question::List(node) => {
+                let list = match GetXattr::result(reply) {
+                    Ok(value) => Acl::decode(&value)?.map(Arc::new),
+                    Err(error) if NO_LIST.contains(&error.errno) => None,
+                    Err(error) => return Err(error),
+                };
+                known.learn_list(changes, *node, &list);
+                Ok(Fact::List(list))
+            }
+            // A name that leads nowhere is an answer.
             Question::Entry(..) => match Lookup::result(reply) {
                 Ok(entry) => Ok(Fact::Entry(Some((entry.node, (&entry.attr).into())))),
                 Err(error) if error.errno == Errno::ENOENT => Ok(Fact::Entry(None)),
@@ -60,6 +77,24 @@ impl Question {
             },
         }
     }
+}
+
+/// Of a file without an access list, or on a file system without any.
+const NO_LIST: [Errno; 2] = [Errno::ENODATA, Errno::EOPNOTSUPP];
+
+fn list_name() -> XattrName {
+    XattrName::new(Bytes::from_static(acl::ACCESS)).expect("a name of some bytes without NUL")
+}
+
+/// How a tree tells which permissions it grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lists {
+    /// By owner, group and mode.
+    None,
+    /// By those and the access lists of its files, which can be read.
+    Read,
+    /// It has access lists, and decides itself.
+    Asked,
 }
 
 /// More than a rename has, which needs to know most: two directories, what two names lead to, and permissions of each.
@@ -78,7 +113,7 @@ impl Facts {
     }
 
     fn get(&self, question: &Question) -> Option<Fact> {
-        self.0.iter().flatten().find(|(asked, _)| asked == question).map(|(_, fact)| *fact)
+        self.0.iter().flatten().find(|(asked, _)| asked == question).map(|(_, fact)| fact.clone())
     }
 }
 
@@ -102,8 +137,7 @@ pub(crate) struct Check<'a> {
     pub cred: &'a Credentials,
     pub facts: &'a Facts,
     pub known: &'a Known,
-    /// Whether the driver decides about permissions, because it has access lists.
-    pub asks_driver: bool,
+    pub lists: Lists,
     pub lenient_owner: bool,
 }
 
@@ -112,7 +146,7 @@ impl Check<'_> {
         let question = Question::Attr(node);
         match self.facts.get(&question) {
             Some(Fact::Attr(owner)) => Ok(owner),
-            _ => self.known.get(node).ok_or(Stop::Unknown(question)),
+            _ => self.known.owner(node).ok_or(Stop::Unknown(question)),
         }
     }
 
@@ -124,15 +158,37 @@ impl Check<'_> {
         }
     }
 
-    pub fn granted(&self, node: Node, mask: u32) -> Checked<bool> {
-        if !self.asks_driver {
-            return self.owner(node).map(|owner| mask & !owner.granted(self.cred) == 0);
-        }
-        let question = Question::Granted(node, mask);
+    fn list(&self, node: Node) -> Checked<List> {
+        let question = Question::List(node);
         match self.facts.get(&question) {
-            Some(Fact::Granted(granted)) => Ok(mask & !granted == 0),
-            _ => Err(Stop::Unknown(question)),
+            Some(Fact::List(list)) => Ok(list),
+            _ => self.known.list(node).ok_or(Stop::Unknown(question)),
         }
+    }
+
+    /// Which of the permissions `wanted` the caller has.
+    pub fn grants(&self, node: Node, wanted: u32) -> Checked<u32> {
+        if self.lists == Lists::Asked {
+            let question = Question::Granted(node, wanted);
+            return match self.facts.get(&question) {
+                Some(Fact::Granted(granted)) => Ok(granted & wanted),
+                _ => Err(Stop::Unknown(question)),
+            };
+        }
+        let owner = self.owner(node)?;
+        let decides_mode = self.lists == Lists::None || self.cred.uid == 0 || self.owns(owner);
+        // A symbolic link has no list.
+        if decides_mode || FileKind::of_mode(owner.mode) == Some(FileKind::Symlink) {
+            return Ok(owner.granted(self.cred) & wanted);
+        }
+        match self.list(node)? {
+            None => Ok(owner.granted(self.cred) & wanted),
+            Some(list) => Ok(list.granted(self.cred, owner.gid, wanted)),
+        }
+    }
+
+    pub fn granted(&self, node: Node, mask: u32) -> Checked<bool> {
+        self.grants(node, mask).map(|granted| granted == mask)
     }
 
     fn owns(&self, owner: Owner) -> bool {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Owners and modes of files, remembered for as long as the driver says and never longer than [`LONGEST`].
 
+use outrigger_core::acl::Acl;
 use outrigger_core::reply::{Attrs, Entry, Reply, Ttl};
 use outrigger_core::{Attr, Credentials, Effect, Node, Notice, Notify, Request, Runtime, lock};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,13 +42,22 @@ impl Owner {
     }
 }
 
-/// One file, and until when.
-type Slot = Option<(Node, Owner, Duration)>;
+/// The access list of a file, if it has one.
+pub(crate) type List = Option<Arc<Acl>>;
+
+/// What is known of one file, and until when.
+#[derive(Clone)]
+struct Of {
+    node: Node,
+    owner: Owner,
+    list: Option<List>,
+    until: Duration,
+}
 
 /// The files.
 pub(crate) struct Known {
     /// A node has its place by number and displaces what is there.
-    slots: Box<[Mutex<Slot>]>,
+    slots: Box<[Mutex<Option<Of>>]>,
     /// How many changes there were: what was asked for before one of them is not remembered.
     changes: AtomicU64,
     runtime: Arc<dyn Runtime>,
@@ -68,13 +78,21 @@ impl Known {
         Known { slots, changes: AtomicU64::new(0), runtime }
     }
 
-    fn slot(&self, node: Node) -> &Mutex<Slot> {
+    fn slot(&self, node: Node) -> &Mutex<Option<Of>> {
         &self.slots[(node.0 ^ node.0 >> 32) as usize % FILES]
     }
 
-    pub fn get(&self, node: Node) -> Option<Owner> {
-        let (of, owner, until) = (*lock(self.slot(node)))?;
-        (of == node && self.runtime.monotonic() < until).then_some(owner)
+    fn of<T>(&self, node: Node, get: impl FnOnce(&Of) -> Option<T>) -> Option<T> {
+        let slot = lock(self.slot(node));
+        slot.as_ref().filter(|of| of.node == node && self.runtime.monotonic() < of.until).and_then(get)
+    }
+
+    pub fn owner(&self, node: Node) -> Option<Owner> {
+        self.of(node, |of| Some(of.owner))
+    }
+
+    pub fn list(&self, node: Node) -> Option<List> {
+        self.of(node, |of| of.list.clone())
     }
 
     /// To be noted before something is asked that [`Known::learn`] is to remember.
@@ -107,16 +125,24 @@ impl Known {
         let mut slot = lock(self.slot(node));
         // Under the lock: whoever counts a change afterwards empties the slot once we are out.
         if self.changes() == changes {
-            *slot = Some((node, attr.into(), until));
+            *slot = Some(Of { node, owner: attr.into(), list: None, until });
+        }
+    }
+
+    /// Remembers an access list for as long as the owner of its file.
+    pub fn learn_list(&self, changes: u64, node: Node, list: &List) {
+        let mut slot = lock(self.slot(node));
+        if let Some(of) = slot.as_mut().filter(|of| of.node == node)
+            && self.changes() == changes
+        {
+            of.list = Some(list.clone());
         }
     }
 
     fn forget(&self, node: Node) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         let mut slot = lock(self.slot(node));
-        if slot.is_some_and(|(of, ..)| of == node) {
-            *slot = None;
-        }
+        slot.take_if(|of| of.node == node);
     }
 
     fn forget_all(&self) {

@@ -27,14 +27,14 @@
 //!
 //! # Access lists
 //!
-//! Where the driver has access lists and answers `Access` ([`Abilities::acl`], `mem`), it is asked which permissions are granted. Elsewhere
-//! owner, group and mode decide alone: for a file with a list on a host's directory the permissions of its group are then those
-//! of the list's mask, for members of the group and nobody else.
+//! A tree that keeps access lists (acl(5), [`Abilities::acl`]) and answers `Access` (`mem`) is asked which permissions are granted. Of one
+//! that does not (`local`) the layer reads the list of a file for callers who are not its owner. Elsewhere owner, group and mode
+//! decide.
 //!
 //! # Requests
 //!
 //! Owners and modes come from entries that pass, and are remembered for as long as the driver says, at most a second. What is
-//! not known is asked for first. The superuser's requests pass as they are. Others cost more: a name in a sticky directory or that leaves
+//! not known is asked for first, and so are access lists that are read. The superuser's requests pass as they are. Others cost more: a name in a sticky directory or that leaves
 //! its directory one lookup, making a file one lookup, and a refusal one where it depends on it which error is told first.
 //!
 //! # Limits
@@ -51,10 +51,10 @@ mod adapt;
 mod check;
 mod known;
 
-use check::{CHANGE_NAMES, Check, Fact, Facts, Question, Stop};
+use check::{CHANGE_NAMES, Check, Fact, Facts, Lists, Question, Stop};
 use known::{Known, Noticed, Owner};
 use outrigger_core::attr::X_OK;
-use outrigger_core::ops::{Access, Forget, GetAttr, Lookup, Open, OpenFlags};
+use outrigger_core::ops::{Forget, GetAttr, Lookup, Open, OpenFlags};
 use outrigger_core::registry::{LayerInfo, Made};
 use outrigger_core::reply::{Created, Entry, Granted, Ttl};
 use outrigger_core::{
@@ -93,8 +93,7 @@ pub struct Permissions {
 struct Below {
     read_only: bool,
     opens: bool,
-    /// Whether it decides about permissions.
-    decides: bool,
+    lists: Lists,
 }
 
 /// What becomes of a request.
@@ -120,20 +119,28 @@ impl Permissions {
     fn below(&self, next: &Arc<dyn Service>) -> Below {
         *self.below.get_or_init(|| {
             let Abilities { read_only, acl, ops, .. } = next.abilities();
-            Below { read_only, opens: ops.has(OpCode::Open), decides: acl && ops.has(OpCode::Access) }
+            let lists = match (ops.has(OpCode::Access), ops.has(OpCode::GetXattr)) {
+                (true, _) if acl => Lists::Asked,
+                (_, true) if acl => Lists::Read,
+                _ => Lists::None,
+            };
+            Below { read_only, opens: ops.has(OpCode::Open), lists }
         })
     }
 
     fn check<'a>(&'a self, below: Below, cx: &'a Cx, facts: &'a Facts) -> Check<'a> {
         let Permissions { known, lenient_owner, .. } = self;
-        Check { cred: &cx.cred, facts, known, asks_driver: below.decides, lenient_owner: *lenient_owner }
+        Check { cred: &cx.cred, facts, known, lists: below.lists, lenient_owner: *lenient_owner }
     }
 
     fn judge(&self, below: Below, cx: &Cx, request: &mut Request, facts: &Facts) -> Result<Verdict, Stop> {
         let check = self.check(below, cx, facts);
         if let Some((node, mask)) = adapt::probe(request) {
-            let granted = check.owner(node)?.granted(&cx.cred);
-            return Ok(Verdict::Answered(Reply::Granted(Granted::of(mask, granted))));
+            // The file has to exist, also where nothing is asked about it.
+            check.owner(node)?;
+            return check
+                .grants(node, mask)
+                .map(|granted| Verdict::Answered(Reply::Granted(Granted(granted))));
         }
         let hides = check.decide(request)?;
         adapt::adapt(&check, request)?;
@@ -205,13 +212,10 @@ impl Permissions {
     }
 
     async fn searches(&self, next: &Arc<dyn Service>, cx: &Cx, dir: &Entry) -> bool {
-        let granted = match self.below(next).decides {
-            true => {
-                ask(&**next, cx, Access { node: dir.node, mask: X_OK }).await.map_or(0, |granted| granted.0)
-            }
-            false => dir.attr.granted(&cx.cred),
-        };
-        granted & X_OK != 0
+        let (mut facts, below) = (Facts::default(), self.below(next));
+        let known = facts.add(Question::Attr(dir.node), Fact::Attr(Owner::from(&dir.attr)));
+        let searches = |facts: &Facts| self.check(below, cx, facts).granted(dir.node, X_OK);
+        known.is_ok() && self.decided(next, cx, &mut facts, searches).await.unwrap_or(false)
     }
 
     /// Notes the answer to a question, and gives back the reference to what was found.
@@ -230,10 +234,7 @@ impl Permissions {
     }
 
     fn note(&self, facts: &mut Facts, question: Question, changes: u64, reply: Reply) -> Result<()> {
-        let fact = match &question {
-            Question::Attr(node) => question.fact(reply, |attrs| self.known.learn(changes, *node, attrs))?,
-            _ => question.fact(reply, |_| ())?,
-        };
+        let fact = question.fact(reply, &self.known, changes)?;
         facts.add(question, fact)
     }
 
@@ -376,7 +377,7 @@ impl Layer for Permissions {
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
         let below = self.below(next);
         let probes = adapt::probe(&request).is_some();
-        if if probes { below.decides } else { cx.cred.uid == 0 } {
+        if if probes { below.lists == Lists::Asked } else { cx.cred.uid == 0 } {
             return self.pass(next, cx, request, false);
         }
         if below.read_only && request.needs_changeable() {
@@ -395,7 +396,7 @@ impl Layer for Permissions {
             };
             let asked = (question, self.known.changes());
             match (next.call(cx, asked.0.request()), &asked.0) {
-                (Answer::Ready(reply), Question::Attr(_) | Question::Granted(..)) => {
+                (Answer::Ready(reply), Question::Attr(_) | Question::Granted(..) | Question::List(_)) => {
                     if let Err(error) = self.note(&mut facts, asked.0, asked.1, reply) {
                         return Answer::error(error);
                     }

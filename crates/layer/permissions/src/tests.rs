@@ -80,8 +80,15 @@ fn answer(files: &HashMap<Node, Attr>, request: &Request) -> Reply {
         Request::Read(_) => Reply::Data(Payload::from(Vec::new())),
         Request::Write(_) => Reply::Count(Count(1)),
         Request::Access(op) => Reply::Granted(Granted(op.mask & 4)),
+        Request::GetXattr(_) => Reply::Value(list().into()),
         _ => Reply::Done(()),
     }
+}
+
+/// An access list that lets everyone but the owner and the group write.
+fn list() -> Vec<u8> {
+    let entry = |tag: u8, permissions: u8| [tag, 0, permissions, 0, 0xff, 0xff, 0xff, 0xff];
+    [&[2, 0, 0, 0][..], &entry(0x01, 6), &entry(0x04, 4), &entry(0x20, 2)].concat()
 }
 
 impl Tree {
@@ -228,11 +235,11 @@ fn changes_notices_and_time_end_what_is_remembered() {
         let (changes, known) =
             (layer.known.changes(), Attrs { attr: attr(FileKind::Regular, 0), ttl: Ttl::SECOND });
         layer.known.learn(changes, FILE, &known);
-        assert!(layer.known.get(FILE).is_some());
+        assert!(layer.known.owner(FILE).is_some());
         notices.notify(notice);
-        assert_eq!(layer.known.get(FILE), None);
+        assert_eq!(layer.known.owner(FILE), None);
         layer.known.learn(changes, FILE, &known);
-        assert_eq!(layer.known.get(FILE), None, "it was asked for before the change");
+        assert_eq!(layer.known.owner(FILE), None, "it was asked for before the change");
     }
     expect(Some(Errno::EACCES));
     let (sim, later) = (tree.sim.clone(), tree.sim.clone());
@@ -324,15 +331,46 @@ fn without_a_handle_permission_is_needed_each_time() {
     }
 }
 
+/// A driver that keeps access lists, and may decide by them.
+struct Listing(bool);
+
+impl Layer for Listing {
+    fn place(&self) -> Place {
+        Place::anywhere("listing")
+    }
+    fn abilities(&self, below: Abilities) -> Abilities {
+        let access = OpSet::of(if self.0 { &[] } else { &[OpCode::Access] });
+        Abilities { acl: true, ops: below.ops.without(access), ..below }
+    }
+}
+
 #[test]
 fn access_is_answered_here_or_by_a_driver_with_lists() {
-    let (tree, mut seen) = (plain(), 0);
-    let access = |uid| match tree.ask_as(Credentials::new(uid, uid), Access { node: FILE, mask: 7 }) {
-        Reply::Granted(granted) => granted.0,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!((access(USER), access(STRANGER), access(0)), (6, 0, 6));
+    let access =
+        |tree: &Tree, uid| match tree.ask_as(Credentials::new(uid, uid), Access { node: FILE, mask: 7 }) {
+            Reply::Granted(granted) => granted.0,
+            other => panic!("{other:?}"),
+        };
+    let all = |tree: &Tree| (access(tree, USER), access(tree, STRANGER), access(tree, 0));
+    let (mut tree, mut seen) = (plain(), 0);
+    assert_eq!(all(&tree), (6, 0, 6));
     assert_eq!(tree.asked(&mut seen), [OpCode::GetAttr]);
+    // The list grants a stranger to write, which the mode does not.
+    for (decides, granted, asked) in [
+        (false, (6, 2, 6), &[OpCode::GetXattr, OpCode::Open][..]),
+        (true, (4, 4, 4), &[OpCode::Access, OpCode::Access, OpCode::Access, OpCode::Access][..]),
+    ] {
+        let stack = Stack::new(tree.driver.clone()).push(Listing(decides)).expect("any order is good");
+        let stack = stack.push(Permissions::new(tree.sim.clone())).expect("any order is good");
+        tree.layer = stack.service();
+        tree.errno(STRANGER, lookup(DIR, FILE));
+        tree.errno(USER, Open { node: FILE, flags: OpenFlags::empty() });
+        tree.asked(&mut seen);
+        assert_eq!(all(&tree), granted);
+        let open = tree.errno(STRANGER, Open { node: FILE, flags: OpenFlags::WRITE_ONLY });
+        assert_eq!(open, decides.then_some(Errno::EACCES));
+        assert_eq!(tree.asked(&mut seen), asked);
+    }
 }
 
 #[test]
