@@ -358,7 +358,11 @@ fn access_is_answered_here_or_by_a_driver_with_lists() {
     // The list grants a stranger to write, which the mode does not.
     for (decides, granted, asked) in [
         (false, (6, 2, 6), &[OpCode::GetXattr, OpCode::Open][..]),
-        (true, (4, 4, 4), &[OpCode::Access, OpCode::Access, OpCode::Access, OpCode::Access][..]),
+        (
+            true,
+            (4, 4, 4),
+            &[OpCode::Access, OpCode::Access, OpCode::Access, OpCode::Access, OpCode::GetAttr][..],
+        ),
     ] {
         let stack = Stack::new(tree.driver.clone()).push(Listing(decides)).expect("any order is good");
         let stack = stack.push(Permissions::new(tree.sim.clone())).expect("any order is good");
