@@ -4,118 +4,18 @@
 //! Rules and order of errors are those of Linux' `fs/namei.c`, `fs/attr.c` and `fs/xattr.c`.
 
 use crate::known::{Known, List, Owner};
-use bytes::Bytes;
-use outrigger_core::acl::{self, Acl};
+use crate::question::{Fact, Facts, Lists, Question};
 use outrigger_core::attr::{R_OK, W_OK, X_OK};
-use outrigger_core::ops::{Access, GetAttr, GetXattr, Lookup, OpenFlags, RenameFlags};
+use outrigger_core::ops::{OpenFlags, RenameFlags};
 use outrigger_core::{
-    Added, Credentials, Effect, Errno, Error, FileKind, Handle, Name, Node, Op, Opening, Reply, Request,
-    Result, SetAttrs, SetTime, XattrName,
+    Added, Credentials, Effect, Errno, Error, FileKind, Handle, Name, Node, Opening, Request, Result,
+    SetAttrs, SetTime, XattrName,
 };
-use std::sync::Arc;
 
-/// What a name in a directory leads to, and whose the name is, has this bit of its mode matter (`S_ISVTX`).
+/// In a directory with this bit names can be taken away by the owners of files (`S_ISVTX`, inode(7)).
 const STICKY: u32 = 0o1000;
 /// To add or remove names.
 pub(crate) const CHANGE_NAMES: u32 = W_OK | X_OK;
-
-/// Something that has to be known of the tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Question {
-    /// Owner and mode.
-    Attr(Node),
-    /// Which of these permissions the driver grants.
-    Granted(Node, u32),
-    /// The access list.
-    List(Node),
-    /// What a name leads to.
-    Entry(Node, Name),
-}
-
-/// The answer to a [`Question`].
-#[derive(Debug, Clone)]
-pub(crate) enum Fact {
-    Attr(Owner),
-    Granted(u32),
-    List(List),
-    Entry(Option<(Node, Owner)>),
-}
-
-impl Question {
-    pub fn request(&self) -> Request {
-        match self {
-            Question::Attr(node) => GetAttr { node: *node, handle: None }.into(),
-            Question::Granted(node, mask) => Access { node: *node, mask: *mask }.into(),
-            Question::List(node) => GetXattr { node: *node, name: list_name() }.into(),
-            Question::Entry(dir, name) => Lookup { dir: *dir, name: name.clone() }.into(),
-        }
-    }
-
-    /// What `reply` says, remembered in `known` unless there was a change since `changes`.
-    pub fn fact(&self, reply: Reply, known: &Known, changes: u64) -> Result<Fact> {
-        match self {
-            Question::Attr(node) => {
-                let attrs = GetAttr::result(reply)?;
-                known.learn(changes, *node, &attrs);
-                Ok(Fact::Attr((&attrs.attr).into()))
-            }
-            Question::Granted(..) => Access::result(reply).map(|granted| Fact::Granted(granted.0)),
-            Question::List(node) => {
-                let list = match GetXattr::result(reply) {
-                    Ok(value) => Acl::decode(&value)?.map(Arc::new),
-                    Err(error) if NO_LIST.contains(&error.errno) => None,
-                    Err(error) => return Err(error),
-                };
-                known.learn_list(changes, *node, &list);
-                Ok(Fact::List(list))
-            }
-            // A name that leads nowhere is an answer.
-            Question::Entry(..) => match Lookup::result(reply) {
-                Ok(entry) => Ok(Fact::Entry(Some((entry.node, (&entry.attr).into())))),
-                Err(error) if error.errno == Errno::ENOENT => Ok(Fact::Entry(None)),
-                Err(error) => Err(error),
-            },
-        }
-    }
-}
-
-/// Of a file without an access list, or on a file system without any.
-const NO_LIST: [Errno; 2] = [Errno::ENODATA, Errno::EOPNOTSUPP];
-
-fn list_name() -> XattrName {
-    XattrName::new(Bytes::from_static(acl::ACCESS)).expect("a name of some bytes without NUL")
-}
-
-/// How a tree tells which permissions it grants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lists {
-    /// By owner, group and mode.
-    None,
-    /// By those and the access lists of its files, which can be read.
-    Read,
-    /// It has access lists, and decides itself.
-    Asked,
-}
-
-/// More than a rename has, which needs to know most: two directories, what two names lead to, and permissions of each.
-const MOST: usize = 12;
-
-/// What was asked for one request.
-#[derive(Default)]
-pub(crate) struct Facts([Option<(Question, Fact)>; MOST]);
-
-impl Facts {
-    pub fn add(&mut self, question: Question, fact: Fact) -> Result<()> {
-        let free = self.0.iter_mut().find(|slot| slot.is_none());
-        *free.ok_or_else(|| Errno::EIO.because("a request with too many questions"))? =
-            Some((question, fact));
-        Ok(())
-    }
-
-    fn get(&self, question: &Question) -> Option<Fact> {
-        self.0.iter().flatten().find(|(asked, _)| asked == question).map(|(_, fact)| fact.clone())
-    }
-}
 
 /// Why there is no decision that permits a request.
 #[derive(Debug)]

@@ -50,8 +50,9 @@
 mod adapt;
 mod check;
 mod known;
+mod question;
 
-use check::{CHANGE_NAMES, Check, Fact, Facts, Lists, Question, Stop};
+use check::{CHANGE_NAMES, Check, Stop};
 use known::{Known, Noticed, Owner};
 use outrigger_core::attr::X_OK;
 use outrigger_core::ops::{Forget, GetAttr, Lookup, Open, OpenFlags};
@@ -61,12 +62,13 @@ use outrigger_core::{
     Abilities, Answer, Asked, Attr, Cx, Errno, FileKind, Handle, Layer, Name, Node, Notify, OpCode, OpSet,
     Place, Reply, Request, Result, Runtime, Service, ask,
 };
+use question::{Fact, Facts, Lists, Question};
 use std::sync::{Arc, OnceLock};
 
 /// `--layer permissions[=lenient_owner]`.
 pub const LAYER: LayerInfo = LayerInfo::new(
     "permissions",
-    "refuses what a caller may not do by owner, group and mode, as a kernel would",
+    "refuses what a caller may not do by owner, group, mode and access list, as a kernel would; with lenient_owner a file without a handle can be read and written by its owner, as NFS has it",
     |argument, site| {
         let layer = Permissions::new(Arc::clone(site.runtime));
         match argument {
@@ -138,9 +140,8 @@ impl Permissions {
         if let Some((node, mask)) = adapt::probe(request) {
             // The file has to exist, also where nothing is asked about it.
             check.owner(node)?;
-            return check
-                .grants(node, mask)
-                .map(|granted| Verdict::Answered(Reply::Granted(Granted(granted))));
+            let granted = check.grants(node, mask)?;
+            return Ok(Verdict::Answered(Reply::Granted(Granted(granted))));
         }
         let hides = check.decide(request)?;
         adapt::adapt(&check, request)?;
