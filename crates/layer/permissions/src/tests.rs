@@ -248,6 +248,22 @@ fn changes_notices_and_time_end_what_is_remembered() {
 }
 
 #[test]
+fn nothing_is_remembered_from_before_or_during_a_change() {
+    let (tree, mut seen) = (Tree::new(true, |layer| layer), 0);
+    let opens = || tree.errno(USER, Open { node: FILE, flags: OpenFlags::empty() });
+    assert_eq!(opens(), None);
+    let cx = Cx::new(1, Credentials::new(USER, USER), "test");
+    let change = tree.layer.call(&cx, chmod(FILE, 0).into());
+    tree.asked(&mut seen);
+    assert_eq!(opens(), None);
+    assert_eq!(tree.asked(&mut seen), [OpCode::GetAttr, OpCode::Open], "before");
+    lock(&tree.files).insert(FILE, attr(FileKind::Regular, 0));
+    drop(change);
+    assert_eq!(opens(), Some(Errno::EACCES));
+    assert_eq!(tree.asked(&mut seen), [OpCode::GetAttr], "during");
+}
+
+#[test]
 fn a_number_that_is_given_back_is_not_remembered() {
     let (tree, mut seen) = (plain(), 0);
     assert_eq!(tree.errno(USER, lookup(ROOT, FILE)), None);
