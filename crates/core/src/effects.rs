@@ -5,7 +5,7 @@
 //! `vnode_if.src` does for vnode operations. An effect happens when the operation succeeds; when it fails, or its reply is
 //! lost, it may have happened in part.
 
-use crate::attr::{FileKind, SetAttrs, W_OK};
+use crate::attr::{FileKind, R_OK, SetAttrs, W_OK, X_OK};
 use crate::name::{Name, XattrName};
 use crate::node::{Handle, Node};
 use crate::ops::{FallocateMode, Lock, LockKind, OpenFlags, RenameFlags, XattrFlags};
@@ -161,6 +161,22 @@ pub enum Effect<'a> {
         /// The file.
         node: Node,
     },
+    /// The caller needs these permissions on a file or directory, unless it has a handle: what was opened may be used.
+    Needs {
+        /// The file.
+        node: Node,
+        /// An open handle of it, or [`Handle::NONE`].
+        handle: Handle,
+        /// [`R_OK`], [`W_OK`], [`X_OK`] to search a directory.
+        mask: u32,
+    },
+    /// An extended attribute is read.
+    ReadsXattr {
+        /// The file.
+        node: Node,
+        /// The attribute.
+        name: &'a XattrName,
+    },
     /// An advisory lock is taken or released: the tree stays as it is.
     Locks {
         /// The file.
@@ -216,7 +232,9 @@ impl<'a> Effect<'a> {
     pub fn changes_tree(self) -> bool {
         !matches!(
             self,
-            Effect::Locks { .. }
+            Effect::Needs { .. }
+                | Effect::ReadsXattr { .. }
+                | Effect::Locks { .. }
                 | Effect::Syncs(_)
                 | Effect::Flushes { .. }
                 | Effect::Locates { .. }
@@ -261,6 +279,8 @@ impl<'a> Effect<'a> {
             | Effect::Returns { .. } => false,
             Effect::Writes { .. }
             | Effect::Attributes { .. }
+            | Effect::Needs { .. }
+            | Effect::ReadsXattr { .. }
             | Effect::Locks { .. }
             | Effect::Syncs(_)
             | Effect::Flushes { .. }
@@ -427,6 +447,42 @@ pub(crate) mod words {
 
     pub(crate) fn sets<'a>(node: &Node, attrs: &'a SetAttrs) -> Option<Effect<'a>> {
         Some(Effect::Attributes { node: *node, attrs: Some(attrs) })
+    }
+
+    /// Names in a directory are followed.
+    pub(crate) fn searches(dir: &Node) -> Option<Effect<'static>> {
+        Some(Effect::Needs { node: *dir, handle: Handle::NONE, mask: X_OK })
+    }
+
+    /// Content, or the names in a directory.
+    pub(crate) fn reads(node: &Node, handle: &Handle) -> Option<Effect<'static>> {
+        Some(Effect::Needs { node: *node, handle: *handle, mask: R_OK })
+    }
+
+    pub(crate) fn needs_write(node: &Node, handle: &Handle) -> Option<Effect<'static>> {
+        Some(Effect::Needs { node: *node, handle: *handle, mask: W_OK })
+    }
+
+    /// What truncate(2) needs, and ftruncate(2) does not.
+    pub(crate) fn sizes_need(
+        node: &Node,
+        handle: &Option<Handle>,
+        attrs: &SetAttrs,
+    ) -> Option<Effect<'static>> {
+        attrs.size.and_then(|_| needs_write(node, &handle.unwrap_or(Handle::NONE)))
+    }
+
+    /// fcntl(2): a shared lock is for readers, an exclusive one for writers.
+    pub(crate) fn lock_needs(node: &Node, handle: &Handle, lock: &Lock) -> Option<Effect<'static>> {
+        match lock.kind {
+            LockKind::Read => reads(node, handle),
+            LockKind::Write => needs_write(node, handle),
+            LockKind::Unlock => None,
+        }
+    }
+
+    pub(crate) fn reads_xattr<'a>(node: &Node, name: &'a XattrName) -> Option<Effect<'a>> {
+        Some(Effect::ReadsXattr { node: *node, name })
     }
 
     pub(crate) fn anything(node: &Node) -> Option<Effect<'static>> {

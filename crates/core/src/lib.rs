@@ -48,6 +48,7 @@
 // The derives name this crate by its public path.
 extern crate self as outrigger_core;
 
+pub mod acl;
 pub mod attr;
 pub mod cx;
 pub mod driver;

@@ -344,7 +344,7 @@ operations! {
         dir: Node,
         /// The name to find.
         name: Name,
-    } -> Entry [references()];
+    } -> Entry [references(), searches(dir)];
 
     /// Finds several names one below the other, starting at `dir`, in one round trip (9P `Twalk`).
     ///
@@ -355,7 +355,7 @@ operations! {
         dir: Node,
         /// The path, component by component.
         names: Vec<Name>,
-    } -> Entries [references()];
+    } -> Entries [references(), searches(dir)];
 
     /// Attributes of a node (stat(2), statx(2)).
     3 Query GetAttr getattr {
@@ -373,7 +373,7 @@ operations! {
         handle: Option<Handle>,
         /// What to change.
         attrs: SetAttrs,
-    } -> Attrs [sets(node, attrs), sizes(node, attrs)];
+    } -> Attrs [sets(node, attrs), sizes(node, attrs), sizes_need(node, handle, attrs)];
 
     /// The target of a symbolic link.
     5 Query ReadLink readlink {
@@ -519,7 +519,7 @@ operations! {
         offset: u64,
         /// How much to read, in bytes.
         len: u32,
-    } -> Data [];
+    } -> Data [reads(node, handle)];
 
     /// Writes `data` at `offset`; fewer bytes only when there is no room for the rest.
     17 Change Write write {
@@ -535,7 +535,7 @@ operations! {
         cached: bool,
         /// Clear the set-id bits (FUSE `HANDLE_KILLPRIV_V2`).
         kill_setid: bool,
-    } -> Count [writes(node, offset, data.len() as u64), appends(node, handle, data.len(), cached)];
+    } -> Count [writes(node, offset, data.len() as u64), appends(node, handle, data.len(), cached), needs_write(node, handle)];
 
     /// A descriptor of this open file was closed: the last chance to report a delayed write error to close(2).
     18 Query Flush flush {
@@ -569,7 +569,7 @@ operations! {
         len: u64,
         /// What to do.
         mode: FallocateMode,
-    } -> Done [allocates(node, offset, mode), shifts(node, handle, len, mode)];
+    } -> Done [allocates(node, offset, mode), shifts(node, handle, len, mode), needs_write(node, handle)];
 
     /// Finds the next data or the next hole at or after `offset` (lseek(2) with `SEEK_DATA`, `SEEK_HOLE`).
     21 Query Seek lseek {
@@ -581,7 +581,7 @@ operations! {
         offset: u64,
         /// What to look for.
         whence: Whence,
-    } -> Offset [];
+    } -> Offset [reads(node, handle)];
 
     /// Copies a range between two files of this tree without the bytes passing through (copy_file_range(2)).
     22 Change CopyRange copy_range {
@@ -599,7 +599,7 @@ operations! {
         to_offset: u64,
         /// How much to copy, in bytes.
         len: u64,
-    } -> Count [writes(to_node, to_offset, *len)];
+    } -> Count [writes(to_node, to_offset, *len), reads(node, handle), needs_write(to_node, to_handle)];
 
     /// The last descriptor of an open file was closed.
     23 Query Release release {
@@ -633,7 +633,7 @@ operations! {
         cookie: u64,
         /// Roughly how many bytes of entries are wanted, counting 24 and its name for each.
         size: u32,
-    } -> Dirents [];
+    } -> Dirents [reads(node, handle)];
 
     /// As [`ReadDir`], with the entry of each name; counts one reference to each node answered.
     26 Query ReadDirPlus readdirplus {
@@ -645,7 +645,7 @@ operations! {
         cookie: u64,
         /// Roughly how many bytes of entries are wanted, counting 152 and its name for each.
         size: u32,
-    } -> DirentsPlus [references()];
+    } -> DirentsPlus [references(), reads(node, handle)];
 
     /// The last descriptor of an open directory was closed.
     27 Query ReleaseDir releasedir {
@@ -671,7 +671,7 @@ operations! {
         node: Node,
         /// The attribute.
         name: XattrName,
-    } -> Value [];
+    } -> Value [reads_xattr(node, name)];
 
     /// Sets an extended attribute (setxattr(2)).
     30 Change SetXattr setxattr {
@@ -709,7 +709,7 @@ operations! {
         owner: LockOwner,
         /// The wanted lock.
         lock: Lock,
-    } -> LockState [];
+    } -> LockState [lock_needs(node, handle, lock)];
 
     /// Takes or releases a lock (fcntl(2) `F_SETLK`, `F_SETLKW`, flock(2)); `EAGAIN` when it is held and `wait` is not set.
     34 Change SetLock setlk {
@@ -725,7 +725,7 @@ operations! {
         wait: bool,
         /// A flock(2) lock of the whole handle instead of a POSIX lock of a range.
         flock: bool,
-    } -> Done [locks(node, lock), waits(wait)];
+    } -> Done [locks(node, lock), waits(wait), lock_needs(node, handle, lock)];
 
     /// Size and free space of the tree (statvfs(3)).
     35 Query StatFs statfs {
@@ -796,7 +796,7 @@ operations! {
     42 Query Parent parent {
         /// The directory.
         dir: Node,
-    } -> Entry [references()];
+    } -> Entry [references(), searches(dir)];
 
     /// Finds the file that an earlier [`Entry`] had by its number and generation, also after a restart of the door, and counts one
     /// reference: from then on the number names this file. `ESTALE` when the number belongs to another file by now.

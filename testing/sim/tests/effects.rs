@@ -115,3 +115,19 @@ fn what_changes_content_or_depends_on_it() {
         assert!((1..ROUNDS).contains(&some(op, Request::changes_content)), "{op:?}");
     }
 }
+
+#[test]
+fn content_is_read_and_written_by_permission() {
+    let uses = |request: &Request| {
+        let needs =
+            |effect| matches!(effect, Effect::Needs { .. } | Effect::Opens(_) | Effect::Anything { .. });
+        request.effects().into_iter().any(needs)
+    };
+    for &op in OpCode::ALL {
+        for request in samples(op) {
+            let writes = request.effects().into_iter().any(|effect| matches!(effect, Effect::Writes { .. }));
+            let has_content = matches!(op.reply(), "Data" | "Dirents" | "DirentsPlus" | "Offset" | "Entries");
+            assert!(uses(&request) || !(writes || has_content), "{request:?}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ use outrigger_core::{
 use outrigger_layer_closesim::{CloseSim, Options};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_fault::Fault;
+use outrigger_layer_permissions::Permissions;
 use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
 use outrigger_layer_trace::{Format, Trace};
@@ -118,4 +119,12 @@ fn readonly_lets_queries_through_as_they_are() {
     let is_query = |op: &&OpCode| op.class() == Class::Query && **op != OpCode::Access;
     let queries: Vec<OpCode> = OpCode::ALL.iter().filter(is_query).copied().collect();
     assert_transparent("readonly", &queries, |stack, _| stack.push(ReadOnly).expect("any order is good"));
+}
+
+#[test]
+fn permissions_let_the_superuser_do_everything() {
+    let others: Vec<OpCode> = OpCode::ALL.iter().filter(|op| **op != OpCode::Access).copied().collect();
+    assert_transparent("permissions", &others, |stack, sim| {
+        stack.push(Permissions::new(sim.clone())).expect("any order is good")
+    });
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub const LAYERS: &[LayerInfo] = &[
     outrigger_layer_cache::LAYER,
     outrigger_layer_readonly::LAYER,
+    outrigger_layer_permissions::LAYER,
     outrigger_layer_simulate::LAYER,
     outrigger_layer_closesim::LAYER,
     outrigger_layer_deadline::LAYER,

@@ -37,7 +37,7 @@ fn open_inode(mem: &Mem, cx: &Cx, inode: &Inode, flags: OpenFlags) -> Result<Ope
             return Err(Errno::ENXIO.because("pipes, sockets and devices are opened by the kernel, not here"));
         }
     }
-    if flags.contains(OpenFlags::TRUNC) && flags.writes() {
+    if flags.contains(OpenFlags::TRUNC) {
         let mut group = mem.change(Room::Less(INODE_WORDS + CHANGE_WORDS))?;
         let mut edit = mem.edit();
         let mut state = inode.state.write();
@@ -241,7 +241,7 @@ pub(crate) fn access(mem: &Mem, cx: &Cx, op: &Access) -> Result<Granted> {
     let state = inode.state.read();
     let granted = match is_privileged(cx) {
         true => granted_to_superuser(state.mode, inode.is_dir()),
-        false => acl::granted(&state, &cx.cred),
+        false => acl::granted(&state, &cx.cred, op.mask),
     };
     Ok(Granted::of(op.mask, granted))
 }

@@ -173,7 +173,8 @@ impl Layer for Journal {
 }
 
 /// Every other layer: what they do to a request happens at most once as well.
-const ABOVE: &[&str] = &["cache", "deadline", "fault", "readonly", "simulate", "subtree", "trace"];
+const ABOVE: &[&str] =
+    &["cache", "deadline", "fault", "permissions", "readonly", "simulate", "subtree", "trace"];
 
 /// Whether the reply must be noted: it tells of a change; or of a handle, which would leak when given out twice, and may
 /// be somebody else's when it is ended twice.
