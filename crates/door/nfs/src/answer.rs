@@ -155,15 +155,15 @@ impl Dispatch {
     }
 
     async fn nfs(&self, xid: u32, cx: &Cx, call: Call) -> Encoded {
+        let failure = Failure::of(&call);
         macro_rules! on {
             ($handle:expr, |$export:ident, $file:ident| $work:expr) => {
                 match self.find(cx, &$handle).await {
                     Ok(($export, $file)) => rpc::success(xid, &$work),
-                    Err(status) => failed(xid, status, &call_kind),
+                    Err(status) => failed(xid, status, &failure),
                 }
             };
         }
-        let call_kind = Failure::of(&call);
         match call {
             Call::Null(()) => rpc::success(xid, &()),
             Call::GetAttr(handle) => on!(handle, |export, file| export.get_attr(cx, &file).await),
@@ -184,13 +184,13 @@ impl Dispatch {
                     let (from, to) = ((&from, &args.from.name), (&to, &args.to.name));
                     rpc::success(xid, &export.rename(cx, from, to).await)
                 }
-                Err(status) => failed(xid, status, &call_kind),
+                Err(status) => failed(xid, status, &failure),
             },
             Call::Link(args) => match self.find_two(cx, &args.file, &args.link.dir).await {
                 Ok((export, file, dir)) => {
                     rpc::success(xid, &export.link(cx, &file, &dir, &args.link.name).await)
                 }
-                Err(status) => failed(xid, status, &call_kind),
+                Err(status) => failed(xid, status, &failure),
             },
             Call::ReadDir(args) => {
                 on!(args.dir, |export, dir| export.read_dir(cx, &dir, args.cookie, args.count).await)
@@ -244,7 +244,8 @@ fn failed(xid: u32, status: Status, failure: &Failure) -> Encoded {
 
 /// Whether a procedure changes a file or directory, and answers with its attributes before and after.
 fn changes(call: &Call) -> bool {
-    matches!(call, Call::SetAttr(_) | Call::Write(_) | Call::Commit(_) | Call::Create(_)) || must_not_repeat(call)
+    matches!(call, Call::SetAttr(_) | Call::Write(_) | Call::Commit(_) | Call::Create(_))
+        || must_not_repeat(call)
 }
 
 /// Whether a repetition would fail or do something else (RFC 1813, section 4.5).

@@ -18,7 +18,9 @@ pub struct Network {
 
 /// Why a text is no [`Network`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no network: an address, or an address and how many bits of it count, as in 192.0.2.0/24 or 2001:db8::/32")]
+#[error(
+    "'{0}' is no network: an address, or an address and how many bits of it count, as in 192.0.2.0/24 or 2001:db8::/32"
+)]
 pub struct NotANetwork(String);
 
 impl FromStr for Network {
@@ -103,7 +105,8 @@ impl Callers {
 
     /// The user for a call with this credential.
     pub(crate) fn credentials(&self, auth: &Auth) -> Result<Credentials, AuthStatus> {
-        let anonymous = Credentials { groups: Groups::of(&[]), ..Credentials::new(self.anonymous.0, self.anonymous.1) };
+        let anonymous =
+            Credentials { groups: Groups::of(&[]), ..Credentials::new(self.anonymous.0, self.anonymous.1) };
         if auth.flavor == AUTH_NONE {
             return Ok(anonymous);
         }
@@ -156,7 +159,7 @@ mod tests {
                 machine: Default::default(),
                 uid: 0,
                 gid: 0,
-                gids: vec![0, 5].try_into().unwrap(),
+                gids: outrigger_proto_xdr::Array::new(vec![0, 5]).unwrap(),
             };
             let callers = Callers { squash, ..Callers::default() };
             callers.credentials(&Auth::from(&user)).unwrap()
@@ -174,10 +177,13 @@ mod tests {
             machine: Default::default(),
             uid: 1000,
             gid: 0,
-            gids: vec![0, 5].try_into().unwrap(),
+            gids: outrigger_proto_xdr::Array::new(vec![0, 5]).unwrap(),
         };
         let seen = Callers::default().credentials(&Auth::from(&user)).unwrap();
-        assert_eq!(seen, Credentials { groups: Groups::of(&[NOBODY.1, 5]), ..Credentials::new(1000, NOBODY.1) });
+        assert_eq!(
+            seen,
+            Credentials { groups: Groups::of(&[NOBODY.1, 5]), ..Credentials::new(1000, NOBODY.1) }
+        );
     }
 
     #[test]

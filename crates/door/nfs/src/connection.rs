@@ -79,7 +79,11 @@ impl Connection {
                 false => timeout(PATIENCE, read).await.map_err(|_| Broken::Stuck)??,
             };
             if count == 0 {
-                return if whole { Ok(()) } else { Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()) };
+                return if whole {
+                    Ok(())
+                } else {
+                    Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
+                };
             }
         }
     }

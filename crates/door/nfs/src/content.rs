@@ -55,7 +55,8 @@ impl Export {
     pub(crate) async fn read_link(&self, cx: &Cx, file: &Used<'_>) -> Result<ReadLinkOk, AttrsFailed> {
         let target = self.ask(cx, ReadLink { node: file.node }).await;
         let attrs = self.after(cx, file.node).await;
-        let target = target.and_then(|target| Path::new(target.into_bytes()).map_err(|_| Status::NAMETOOLONG));
+        let target =
+            target.and_then(|target| Path::new(target.into_bytes()).map_err(|_| Status::NAMETOOLONG));
         target.map(|target| ReadLinkOk { attrs, target }).map_err(|status| AttrsFailed { status, attrs })
     }
 

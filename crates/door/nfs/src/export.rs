@@ -28,7 +28,8 @@ pub(crate) struct Export {
 pub(crate) type Outcome<T> = std::result::Result<T, Status>;
 
 impl Export {
-    /// The tree of `service`, exported as `name`. `held` is how many files of it are remembered; `run` is drawn by each process.
+    /// The tree of `service`, exported as `name`. `held` is how many files of it are remembered; `run` is drawn by each process,
+    /// and in its handles unless the tree `is_lasting`.
     ///
     /// # Errors
     /// Those of [`Files::new`].
@@ -37,12 +38,12 @@ impl Export {
         service: Arc<dyn Service>,
         sealer: Arc<Sealer>,
         held: usize,
-        run: u64,
+        (run, is_lasting): (u64, bool),
     ) -> Result<Self> {
         let fsid = hash::siphash13(name.as_bytes());
         let id = ExportId(fsid as u32);
         Ok(Export {
-            files: Files::new(id, service.clone(), held, run)?,
+            files: Files::new(id, service.clone(), held, (run, is_lasting))?,
             abilities: service.abilities(),
             name,
             id,
@@ -62,7 +63,9 @@ impl Export {
     pub(crate) fn failed(&self, what: &str, error: &outrigger_core::Error) -> Status {
         let status = convert::status(error);
         match status {
-            Status::IO | Status::JUKEBOX => tracing::warn!(export = self.name, what, %error, "a request failed"),
+            Status::IO | Status::JUKEBOX => {
+                tracing::warn!(export = self.name, what, %error, "a request failed")
+            }
             _ => tracing::debug!(export = self.name, what, %error, "a request failed"),
         }
         status

@@ -8,7 +8,9 @@ use crate::handle::{ExportId, FileId};
 use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::ops::{Forget, Resolve, Walk};
 use outrigger_core::reply::Entry;
-use outrigger_core::{Abilities, Cx, Errno, Generation, Identity, Name, Node, OpCode, Result, Service, ask, lock};
+use outrigger_core::{
+    Abilities, Cx, Errno, Generation, Identity, Name, Node, OpCode, Result, Service, ask, lock,
+};
 use std::collections::HashMap;
 use std::collections::hash_map;
 use std::sync::{Arc, Mutex};
@@ -64,7 +66,8 @@ pub(crate) struct Used<'a> {
 impl Drop for Used<'_> {
     fn drop(&mut self) {
         if let Some(reference) = lock(&self.files.held).get(self.id.node) {
-            reference.uses -= 1;
+            // Another file may have the number meanwhile.
+            reference.uses = reference.uses.saturating_sub(1);
         }
     }
 }
@@ -75,6 +78,12 @@ impl Held {
             hash_map::Entry::Occupied(entry) => Some(entry.into_mut()),
             hash_map::Entry::Vacant(entry) => Some(entry.insert(self.older.remove(&number)?)),
         }
+    }
+
+    /// Takes out what no request uses now.
+    fn take(&mut self, number: Node) -> Option<Reference> {
+        self.get(number).filter(|reference| reference.uses == 0)?;
+        self.recent.remove(&number)
     }
 
     /// What is given back so that no more than `max` are held.
@@ -91,15 +100,20 @@ impl Held {
 }
 
 impl Files {
-    /// Those of `service`; `run` is drawn anew by each process.
+    /// Those of `service`; `run` is drawn anew by each process, and in handles unless the tree `is_lasting`.
     ///
     /// # Errors
     /// When there is no memory for the table of paths.
-    pub(crate) fn new(export: ExportId, service: Arc<dyn Service>, max: usize, run: u64) -> Result<Self> {
+    pub(crate) fn new(
+        export: ExportId,
+        service: Arc<dyn Service>,
+        max: usize,
+        (run, is_lasting): (u64, bool),
+    ) -> Result<Self> {
         let Abilities { identity, ops, .. } = service.abilities();
         let by_number = ops.has(OpCode::Resolve);
         let paths = if by_number { None } else { Some(NodeTable::in_memory(PATHS)?) };
-        let run = if by_number && identity == Identity::Persistent { 0 } else { run };
+        let run = if by_number && is_lasting && identity == Identity::Persistent { 0 } else { run };
         let has_keys = identity == Identity::Persistent;
         Ok(Files { export, service, paths, has_keys, run, max, held: Mutex::default() })
     }
@@ -119,7 +133,11 @@ impl Files {
     /// `ESTALE` when there is none any more, or another one in its place.
     pub(crate) async fn find(&self, cx: &Cx, id: FileId) -> Result<Used<'_>> {
         if id.node == Node::ROOT {
-            return if id == self.root() { Ok(Used { files: self, id, node: Node::ROOT }) } else { Err(Errno::ESTALE.into()) };
+            return if id == self.root() {
+                Ok(Used { files: self, id, node: Node::ROOT })
+            } else {
+                Err(Errno::ESTALE.into())
+            };
         }
         if let Some(used) = self.held(id)? {
             return Ok(used);
@@ -131,7 +149,7 @@ impl Files {
             Some(_) => return Err(Errno::ESTALE.into()),
         };
         let node = entry.node;
-        self.keep(id.node, &entry);
+        self.keep(cx, id.node, &entry).await;
         self.held(id)?.ok_or_else(|| Errno::ESTALE.because(format!("node {} was given back at once", node.0)))
     }
 
@@ -170,7 +188,10 @@ impl Files {
                 self.forget(cx, entry.node, 1).await;
             }
             if !whole {
-                return Err(walked.err().filter(|error| error.errno != Errno::ENOENT).unwrap_or(Errno::ESTALE.into()));
+                return Err(walked
+                    .err()
+                    .filter(|error| error.errno != Errno::ENOENT)
+                    .unwrap_or(Errno::ESTALE.into()));
             }
         }
         let entry = place.ok_or(Errno::ESTALE)?;
@@ -187,7 +208,7 @@ impl Files {
             None => entry.node,
             Some(paths) => paths.found(dir.node, name, self.key(entry))?,
         };
-        self.keep(number, entry);
+        self.keep(cx, number, entry).await;
         let idle = lock(&self.held).trim(self.max);
         for reference in idle {
             self.forget(cx, reference.node, reference.count).await;
@@ -206,21 +227,26 @@ impl Files {
             None => entry.node,
             Some(paths) => paths.names(dir.node)?.first().ok_or(Errno::ESTALE)?.0,
         };
-        self.keep(number, entry);
+        self.keep(cx, number, entry).await;
         let generation = if self.paths.is_some() { Generation(0) } else { entry.generation };
         Ok(self.id(number, generation))
     }
 
-    fn keep(&self, number: Node, entry: &Entry) {
-        let mut held = lock(&self.held);
-        match held.get(number) {
-            Some(reference) if reference.node == entry.node && reference.generation == entry.generation => {
-                reference.count += 1;
+    /// Holds the reference of `entry` under this number, in place of what was held there.
+    async fn keep(&self, cx: &Cx, number: Node, entry: &Entry) {
+        let (node, generation) = (entry.node, entry.generation);
+        let replaced = {
+            let mut held = lock(&self.held);
+            match held.get(number) {
+                Some(reference) if (reference.node, reference.generation) == (node, generation) => {
+                    reference.count += 1;
+                    None
+                }
+                _ => held.recent.insert(number, Reference { node, generation, count: 1, uses: 0 }),
             }
-            _ => {
-                let (node, generation) = (entry.node, entry.generation);
-                held.recent.insert(number, Reference { node, generation, count: 1, uses: 0 });
-            }
+        };
+        if let Some(reference) = replaced {
+            self.forget(cx, reference.node, reference.count).await;
         }
     }
 
@@ -232,6 +258,18 @@ impl Files {
     async fn forget(&self, cx: &Cx, node: Node, count: u64) {
         // A tree that counts no references answers `ENOSYS`.
         let _ = ask(&*self.service, &cx.aside(), Forget { node, count }).await;
+    }
+
+    /// The file that `entry` was has lost its last name: what is held of it is given back, or it would stay for ever.
+    pub(crate) async fn ended(&self, cx: &Cx, dir: FileId, name: &Name, entry: &Entry) {
+        let number = match &self.paths {
+            None => Some(entry.node),
+            Some(paths) => paths.get(dir.node, name),
+        };
+        let ended = number.and_then(|number| lock(&self.held).take(number));
+        if let Some(reference) = ended.filter(|reference| reference.node == entry.node) {
+            self.forget(cx, reference.node, reference.count).await;
+        }
     }
 
     /// `name` in `dir` is gone.

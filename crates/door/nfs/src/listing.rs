@@ -6,7 +6,9 @@ use crate::files::Used;
 use outrigger_core::ops::{Parent, ReadDir, ReadDirPlus, StatFs};
 use outrigger_core::reply::{COOKIE_MAX, Dirent, DirentPlus};
 use outrigger_core::{Abilities, Cx, Handle, Node, OpCode};
-use outrigger_proto_nfs3::results::{AttrsFailed, Entries, EntriesPlus, Entry, EntryPlus, FsInfo, FsStat, Pathconf};
+use outrigger_proto_nfs3::results::{
+    AttrsFailed, Entries, EntriesPlus, Entry, EntryPlus, FsInfo, FsStat, Pathconf,
+};
 use outrigger_proto_nfs3::types::{Name, Properties, Status, Time, Verifier};
 use outrigger_proto_xdr::{List, Xdr};
 

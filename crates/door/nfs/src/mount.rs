@@ -4,7 +4,7 @@
 use crate::answer::{Caller, Dispatch};
 use crate::export::{Export, Outcome};
 use outrigger_core::FileKind;
-use outrigger_proto_nfs3::mount::{Call, DirPath, ExportEntry, HostName, Mounted, Status};
+use outrigger_proto_nfs3::mount::{Call, DirPath, ExportEntry, HostName, MountEntry, Mounted, Status};
 use outrigger_proto_nfs3::types::{self as nfs, FileType};
 use outrigger_proto_xdr::rpc::{self, AUTH_SYS};
 use outrigger_proto_xdr::{Array, Encoded, List};
@@ -14,7 +14,7 @@ pub(crate) async fn answer(dispatch: &Dispatch, caller: &Caller, call: Call) -> 
     match call {
         // What a client has mounted is its own business: nothing is remembered.
         Call::Null(()) | Call::Umnt(_) | Call::UmntAll(()) => rpc::success(xid, &()),
-        Call::Dump(()) => rpc::success(xid, &List::<outrigger_proto_nfs3::mount::MountEntry>::default()),
+        Call::Dump(()) => rpc::success(xid, &List::<MountEntry>(Vec::new())),
         Call::Export(()) => rpc::success(xid, &List(dispatch.exports.iter().map(exported).collect())),
         Call::Mnt(path) => rpc::success(xid, &mounted(dispatch, caller, &path).await),
     }
@@ -22,7 +22,7 @@ pub(crate) async fn answer(dispatch: &Dispatch, caller: &Caller, call: Call) -> 
 
 fn exported(export: &Export) -> ExportEntry {
     let path = DirPath::new(format!("/{}", export.name)).unwrap_or_default();
-    ExportEntry { path, groups: List::<HostName>::default() }
+    ExportEntry { path, groups: List::<HostName>(Vec::new()) }
 }
 
 /// The handle of the directory at `path`: an export, or a directory in one.
@@ -56,7 +56,8 @@ async fn descend(export: &Export, caller: &Caller, names: &[&[u8]]) -> Outcome<n
     let mut id = export.files.root();
     for name in names {
         let dir = export.file(&caller.cx, id).await?;
-        let name = nfs::Name::new(bytes::Bytes::copy_from_slice(name)).map_err(|_| nfs::Status::NAMETOOLONG)?;
+        let name =
+            nfs::Name::new(bytes::Bytes::copy_from_slice(name)).map_err(|_| nfs::Status::NAMETOOLONG)?;
         let (found, attrs) = export.found(&caller.cx, &dir, &name).await?;
         if attrs.kind != FileType::Directory {
             return Err(nfs::Status::NOTDIR);

@@ -7,8 +7,8 @@ use crate::files::Used;
 use crate::handle::FileId;
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{
-    Create, Link, Lookup, MkDir, MkNod, OpenFlags, Parent, Release, Rename, RenameFlags, RmDir, SetAttr, SymLink,
-    Unlink,
+    Create, Link, Lookup, MkDir, MkNod, OpenFlags, Parent, Release, Rename, RenameFlags, RmDir, SetAttr,
+    SymLink, Unlink,
 };
 use outrigger_core::reply::Entry;
 use outrigger_core::{Cx, FileKind, LockOwner, Name, Node, OpCode, SetAttrs, SetTime, Target, Time};
@@ -38,7 +38,12 @@ impl Export {
     }
 
     /// What a name leads to.
-    pub(crate) async fn found(&self, cx: &Cx, dir: &Used<'_>, wanted: &nfs::Name) -> Outcome<(FileId, nfs::Attrs)> {
+    pub(crate) async fn found(
+        &self,
+        cx: &Cx,
+        dir: &Used<'_>,
+        wanted: &nfs::Name,
+    ) -> Outcome<(FileId, nfs::Attrs)> {
         if ***wanted == *b"." || ***wanted == *b".." && dir.node == Node::ROOT {
             // What is above an export is not exported.
             return Ok((dir.id, self.attrs(&self.attr(cx, dir.node).await?)));
@@ -83,12 +88,19 @@ impl Export {
         Ok(Created { object: Some(self.handle(id)), attrs: Some(attrs), dir: wcc })
     }
 
-    pub(crate) async fn create(&self, cx: &Cx, dir: &Used<'_>, args: CreateArgs) -> Result<Created, WccFailed> {
+    pub(crate) async fn create(
+        &self,
+        cx: &Cx,
+        dir: &Used<'_>,
+        args: CreateArgs,
+    ) -> Result<Created, WccFailed> {
         let made = async {
             let name = name(&args.at.name)?;
             let entry = match args.how {
                 CreateHow::Unchecked(attrs) => self.create_or_take(cx, dir.node, &name, attrs).await?,
-                CreateHow::Guarded(attrs) => self.new_file(cx, dir.node, &name, convert::set_attrs(&attrs)?).await?,
+                CreateHow::Guarded(attrs) => {
+                    self.new_file(cx, dir.node, &name, convert::set_attrs(&attrs)?).await?
+                }
                 CreateHow::Exclusive(verifier) => self.create_once(cx, dir.node, &name, verifier).await?,
             };
             Ok((name, entry))
@@ -131,7 +143,8 @@ impl Export {
             made => return made,
         }
         let entry = self.ask(cx, Lookup { dir, name: name.clone() }).await?;
-        let is_it = entry.attr.kind() == FileKind::Regular && (entry.attr.atime, entry.attr.mtime) == (atime, mtime);
+        let is_it =
+            entry.attr.kind() == FileKind::Regular && (entry.attr.atime, entry.attr.mtime) == (atime, mtime);
         if !is_it {
             self.give_back(cx, &entry).await;
             return Err(Status::EXIST);
@@ -162,7 +175,8 @@ impl Export {
                 let created = self.ask(cx, Create { dir, name, mode, umask: 0, flags, initial }).await?;
                 let (node, handle) = (created.entry.node, created.opened.handle);
                 let owner = LockOwner::default();
-                let _ = self.ask(&cx.aside(), Release { node, handle, flags, owner, flock_release: false }).await;
+                let _ =
+                    self.ask(&cx.aside(), Release { node, handle, flags, owner, flock_release: false }).await;
                 created.entry
             }
         };
@@ -203,7 +217,12 @@ impl Export {
         self.files.give_back(cx, entry).await;
     }
 
-    pub(crate) async fn make_dir(&self, cx: &Cx, dir: &Used<'_>, args: MkDirArgs) -> Result<Created, WccFailed> {
+    pub(crate) async fn make_dir(
+        &self,
+        cx: &Cx,
+        dir: &Used<'_>,
+        args: MkDirArgs,
+    ) -> Result<Created, WccFailed> {
         let made = async {
             let name = name(&args.at.name)?;
             let (mode, initial, rest) = self.beginning(convert::set_attrs(&args.attrs)?, DIR_MODE);
@@ -233,7 +252,12 @@ impl Export {
         self.made(cx, dir, made.await).await
     }
 
-    pub(crate) async fn make_node(&self, cx: &Cx, dir: &Used<'_>, args: MkNodArgs) -> Result<Created, WccFailed> {
+    pub(crate) async fn make_node(
+        &self,
+        cx: &Cx,
+        dir: &Used<'_>,
+        args: MkNodArgs,
+    ) -> Result<Created, WccFailed> {
         let made = async {
             let name = name(&args.at.name)?;
             let (kind, device, attrs) = match args.what {
@@ -241,7 +265,9 @@ impl Export {
                 MkNodWhat::Char(new) => (FileKind::CharDevice, Some(new.device), new.attrs),
                 MkNodWhat::Socket(attrs) => (FileKind::Socket, None, attrs),
                 MkNodWhat::Fifo(attrs) => (FileKind::Fifo, None, attrs),
-                MkNodWhat::Regular | MkNodWhat::Directory | MkNodWhat::Symlink => return Err(Status::BADTYPE),
+                MkNodWhat::Regular | MkNodWhat::Directory | MkNodWhat::Symlink => {
+                    return Err(Status::BADTYPE);
+                }
             };
             let rdev = device.map_or(Some(0), convert::rdev).ok_or(Status::INVAL)?;
             let (mode, initial, rest) = self.beginning(convert::set_attrs(&attrs)?, FILE_MODE);
@@ -261,18 +287,34 @@ impl Export {
         directory: bool,
     ) -> Result<WccOk, WccFailed> {
         let removed = async {
-            let (dir, name) = (dir.node, name(gone)?);
-            match directory {
-                true => self.ask(cx, RmDir { dir, name: name.clone() }).await?,
-                false => self.ask(cx, Unlink { dir, name: name.clone() }).await?,
-            }
-            Ok(name)
+            let name = name(gone)?;
+            let victim = self.victim(cx, dir, &name).await;
+            let done = match directory {
+                true => self.ask(cx, RmDir { dir: dir.node, name: name.clone() }).await,
+                false => self.ask(cx, Unlink { dir: dir.node, name: name.clone() }).await,
+            };
+            self.lost_name(cx, dir, &name, victim, done.is_ok()).await;
+            done?;
+            self.files.removed(dir.id, &name);
+            Ok(())
         };
         let removed = removed.await;
         let wcc = self.wcc(cx, dir.node).await;
-        let name = removed.map_err(|status| WccFailed { status, wcc })?;
-        self.files.removed(dir.id, &name);
-        Ok(WccOk { wcc })
+        removed.map(|()| WccOk { wcc }).map_err(|status| WccFailed { status, wcc })
+    }
+
+    /// What `name` leads to before it is removed or replaced, with one more reference.
+    async fn victim(&self, cx: &Cx, dir: &Used<'_>, name: &Name) -> Option<Entry> {
+        self.ask(cx, Lookup { dir: dir.node, name: name.clone() }).await.ok()
+    }
+
+    /// Gives back what is held of a file that has lost its last name, and the reference of [`Export::victim`].
+    async fn lost_name(&self, cx: &Cx, dir: &Used<'_>, name: &Name, victim: Option<Entry>, is_done: bool) {
+        let Some(entry) = victim else { return };
+        if is_done && (entry.attr.nlink <= 1 || entry.attr.is_dir()) {
+            self.files.ended(cx, dir.id, name, &entry).await;
+        }
+        self.give_back(cx, &entry).await;
     }
 
     pub(crate) async fn rename(
@@ -283,20 +325,23 @@ impl Export {
     ) -> Result<Renamed, RenameFailed> {
         let renamed = async {
             let (from, to) = (name(from)?, name(to)?);
+            let victim = self.victim(cx, to_dir, &to).await;
             let (name, to_name) = (from.clone(), to.clone());
             let flags = RenameFlags::empty();
             let rename = Rename { dir: from_dir.node, name, to_dir: to_dir.node, to_name, flags };
-            self.ask(cx, rename).await?;
-            Ok((from, to))
+            let done = self.ask(cx, rename).await;
+            self.lost_name(cx, to_dir, &to, victim, done.is_ok()).await;
+            done?;
+            self.files.renamed((from_dir.id, &from), (to_dir.id, &to));
+            Ok(())
         };
         let renamed = renamed.await;
-        if let Ok((from, to)) = &renamed {
-            self.files.renamed((from_dir.id, from), (to_dir.id, to));
-        }
         let (one, two) = (self.wcc(cx, from_dir.node).await, self.wcc(cx, to_dir.node).await);
-        renamed
-            .map(|_| Renamed { from_dir: one, to_dir: two })
-            .map_err(|status| RenameFailed { status, from_dir: one, to_dir: two })
+        renamed.map(|()| Renamed { from_dir: one, to_dir: two }).map_err(|status| RenameFailed {
+            status,
+            from_dir: one,
+            to_dir: two,
+        })
     }
 
     pub(crate) async fn link(

@@ -27,6 +27,8 @@ pub struct Tree {
     pub name: String,
     /// The tree.
     pub service: Arc<dyn Service>,
+    /// Whether it is the same after this process has ended. Handles of a tree in memory are stale then.
+    pub is_lasting: bool,
 }
 
 /// How trees are exported.
@@ -57,10 +59,10 @@ impl Server {
         random.map_err(|_| Errno::EIO.because("the system gives no random numbers"))?;
         let sealer = Arc::new(Sealer::new(&options.key));
         let mut exports: Vec<Export> = Vec::new();
-        for Tree { name, service } in trees {
+        for Tree { name, service, is_lasting } in trees {
             let name = name.trim_matches('/').to_owned();
             let (sealer, run) = (sealer.clone(), u64::from_ne_bytes(run));
-            let export = Export::new(name, service, sealer, options.held, run)?;
+            let export = Export::new(name, service, sealer, options.held, (run, is_lasting))?;
             if exports.iter().any(|other| other.id == export.id) {
                 return Err(Errno::EEXIST.because(format!("two trees are exported as '/{}'", export.name)));
             }
