@@ -10,7 +10,7 @@
 //! | [`rpcbind`] | rpcbind 3 and 4, RFC 1833, 2 | registering, asking for addresses and listing |
 //!
 //! Each module has `Call` and `Reply` with a variant for each procedure, for those who take what comes: a server decodes a `Call`
-//! by the number in the header of the remote procedure call. A client uses the types in its module `procedure` with
+//! by the number in the header of the remote procedure call ([`Messages`](xdr::Messages)). A client uses the types in its module `procedure` with
 //! [`rpc::call`](xdr::rpc::call), and decodes the results of that procedure. Everything prints on one line, and whatever a peer may
 //! have put into names is escaped.
 //!

@@ -43,5 +43,5 @@ pub use decoder::{DecodeError, Decoder};
 pub use encoder::{COPIED_MAX, Encoded, Encoder};
 pub use list::{Array, List};
 pub use opaque::{Data, Inline, Opaque, Text, TooLong};
-pub use rpc::Procedure;
+pub use rpc::{Messages, Procedure};
 pub use value::Xdr;

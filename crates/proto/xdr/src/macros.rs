@@ -208,6 +208,8 @@ macro_rules! xdr_status {
 /// for each, a [`Procedure`](crate::rpc::Procedure): with it a client gets the results of what it called, and no others.
 ///
 /// ```
+/// use outrigger_proto_xdr::Messages;
+///
 /// mod echo {
 ///     outrigger_proto_xdr::xdr_program! {
 ///         /// Gives numbers back.
@@ -249,8 +251,8 @@ macro_rules! xdr_program {
             $($(#[$procedure_meta])* $procedure($results),)*
         }
 
-        $crate::xdr_messages!(Call { $($procedure = $number: $args,)* });
-        $crate::xdr_messages!(Reply { $($procedure = $number: $results,)* });
+        $crate::xdr_messages!(Call, $program, $version { $($procedure = $number: $args,)* });
+        $crate::xdr_messages!(Reply, $program, $version { $($procedure = $number: $results,)* });
 
         /// A type for each procedure, with its arguments and results.
         pub mod procedure {
@@ -273,39 +275,35 @@ macro_rules! xdr_program {
     };
 }
 
-/// One direction of [`xdr_program!`]: its enumeration, without the number of the procedure on the wire.
+/// One direction of [`xdr_program!`].
 #[doc(hidden)]
 #[macro_export]
 macro_rules! xdr_messages {
-    ($name:ident { $($procedure:ident = $number:literal: $ty:ty,)* }) => {
-        impl $name {
-            /// The number of the procedure.
-            pub fn procedure(&self) -> u32 {
+    ($name:ident, $program:literal, $version:literal { $($procedure:ident = $number:literal: $ty:ty,)* }) => {
+        impl $crate::Messages for $name {
+            const PROGRAM: u32 = $program;
+            const VERSION: u32 = $version;
+            const PROCEDURES: &[u32] = &[$($number),*];
+
+            fn procedure(&self) -> u32 {
                 match self {
                     $($name::$procedure(_) => $number,)*
                 }
             }
 
-            /// The number of bytes that it takes, without the header of the remote procedure call.
-            pub fn encoded_len(&self) -> usize {
+            fn encoded_len(&self) -> usize {
                 match self {
                     $($name::$procedure(body) => $crate::Xdr::encoded_len(body),)*
                 }
             }
 
-            /// Appends it to the header of the remote procedure call.
-            pub fn encode(&self, out: &mut $crate::Encoder) {
+            fn encode(&self, out: &mut $crate::Encoder) {
                 match self {
                     $($name::$procedure(body) => $crate::Xdr::encode(body, out),)*
                 }
             }
 
-            /// Takes what follows the header of the remote procedure call for procedure `procedure`.
-            ///
-            /// # Errors
-            /// [`DecodeError::Procedure`]($crate::DecodeError::Procedure) when there is no such procedure; otherwise why the bytes
-            /// do not belong to it.
-            pub fn decode(procedure: u32, input: &mut $crate::Decoder) -> Result<Self, $crate::DecodeError> {
+            fn decode(procedure: u32, input: &mut $crate::Decoder) -> Result<Self, $crate::DecodeError> {
                 match procedure {
                     $($number => <$ty as $crate::Xdr>::decode(input).map($name::$procedure),)*
                     other => Err($crate::DecodeError::Procedure(other)),

@@ -2,15 +2,15 @@
 //! Headers of remote procedure calls (RFC 5531), and who makes a call.
 //!
 //! A message is a header, [`Message`], and what the program defines: after a call its arguments, after a successful reply its
-//! results. [`call`], [`success`] and [`reply`] make whole records; a receiver decodes the header and then the rest with the same
-//! [`Decoder`].
+//! results. The functions here make whole records, for [`Encoder::finish`]; a receiver decodes the header and then the rest with
+//! the same [`Decoder`].
 //!
 //! A server answers each message from which [`xid`] gives a number and that [`is_call`]: what does not decode as a header with
 //! [`AuthStatus::BAD_CREDENTIAL`], another [`Call::rpc_version`] than [`RPC_VERSION`] with [`Denied::RpcMismatch`], arguments that
 //! do not decode with [`AcceptStatus::GarbageArguments`]. Other messages are dropped.
 
 use crate::decoder::{DecodeError, Decoder};
-use crate::encoder::{Encoded, Encoder};
+use crate::encoder::Encoder;
 use crate::list::Array;
 use crate::opaque::{Opaque, Text};
 use crate::value::Xdr;
@@ -45,6 +45,32 @@ pub trait Procedure {
     type Args: Xdr;
     /// Its results.
     type Results: Xdr;
+}
+
+/// What follows the headers of a program's calls, or of its replies: one type for all procedures, each of which has its form.
+/// [`xdr_program!`](crate::xdr_program) makes both.
+pub trait Messages: Sized + fmt::Display {
+    /// The number of the program.
+    const PROGRAM: u32;
+    /// Its version.
+    const VERSION: u32;
+    /// The numbers of its procedures.
+    const PROCEDURES: &'static [u32];
+
+    /// The number of the procedure that this one belongs to.
+    fn procedure(&self) -> u32;
+
+    /// The number of bytes that it takes, without the header.
+    fn encoded_len(&self) -> usize;
+
+    /// Appends it to the header.
+    fn encode(&self, out: &mut Encoder);
+
+    /// Takes what follows the header of a message of this procedure.
+    ///
+    /// # Errors
+    /// [`DecodeError::Procedure`] when there is no such procedure; otherwise why the bytes do not belong to it.
+    fn decode(procedure: u32, input: &mut Decoder) -> Result<Self, DecodeError>;
 }
 
 xdr_struct! {
@@ -241,32 +267,31 @@ pub fn is_call(message: &[u8]) -> bool {
     message.get(4..8) == Some(&[0; 4])
 }
 
-/// The record of a call with these arguments.
-pub fn call<P: Procedure>(xid: u32, credential: &Auth, args: &P::Args) -> Encoded {
-    let header = Call {
-        rpc_version: RPC_VERSION,
-        program: P::PROGRAM,
-        version: P::VERSION,
-        procedure: P::NUMBER,
-        credential: credential.clone(),
-        verifier: Auth::none(),
-    };
-    record(&Message { xid, body: Body::Call(header) }, args).finish()
+/// The record of a call of a procedure with these arguments.
+pub fn call<P: Procedure>(xid: u32, credential: &Auth, args: &P::Args) -> Encoder {
+    let header = call_header(xid, (P::PROGRAM, P::VERSION, P::NUMBER), credential);
+    record(&header, args.encoded_len(), |out| args.encode(out))
 }
 
-/// The record of a reply with these results.
-pub fn success(xid: u32, results: &impl Xdr) -> Encoded {
-    success_encoder(xid, results).finish()
+/// The record of any call of a program.
+pub fn call_message<C: Messages>(xid: u32, credential: &Auth, call: &C) -> Encoder {
+    let header = call_header(xid, (C::PROGRAM, C::VERSION, call.procedure()), credential);
+    record(&header, call.encoded_len(), |out| call.encode(out))
 }
 
-/// The same, not finished: for [`Encoder::finish_without_data`].
-pub fn success_encoder(xid: u32, results: &impl Xdr) -> Encoder {
-    record(&Message { xid, body: Body::Reply(accepted(AcceptStatus::Success)) }, results)
+/// The record of a reply with the results of a procedure.
+pub fn success(xid: u32, results: &impl Xdr) -> Encoder {
+    record(&success_header(xid), results.encoded_len(), |out| results.encode(out))
+}
+
+/// The record of any reply of a program.
+pub fn success_message(xid: u32, reply: &impl Messages) -> Encoder {
+    record(&success_header(xid), reply.encoded_len(), |out| reply.encode(out))
 }
 
 /// The record of a reply without results.
-pub fn reply(xid: u32, reply: Reply) -> Encoded {
-    record(&Message { xid, body: Body::Reply(reply) }, &()).finish()
+pub fn reply(xid: u32, reply: Reply) -> Encoder {
+    record(&Message { xid, body: Body::Reply(reply) }, 0, |_| ())
 }
 
 /// The header of a reply to a caller that is accepted, without a proof of the server.
@@ -274,10 +299,20 @@ pub fn accepted(status: AcceptStatus) -> Reply {
     Reply::Accepted(Accepted { verifier: Auth::none(), status })
 }
 
-fn record(header: &Message, body: &impl Xdr) -> Encoder {
-    let mut out = Encoder::record((header.encoded_len() + body.encoded_len()).min(ROOM_MAX));
+fn call_header(xid: u32, (program, version, procedure): (u32, u32, u32), credential: &Auth) -> Message {
+    let (credential, verifier) = (credential.clone(), Auth::none());
+    let call = Call { rpc_version: RPC_VERSION, program, version, procedure, credential, verifier };
+    Message { xid, body: Body::Call(call) }
+}
+
+fn success_header(xid: u32) -> Message {
+    Message { xid, body: Body::Reply(accepted(AcceptStatus::Success)) }
+}
+
+fn record(header: &Message, len: usize, encode: impl FnOnce(&mut Encoder)) -> Encoder {
+    let mut out = Encoder::record((header.encoded_len() + len).min(ROOM_MAX));
     header.encode(&mut out);
-    body.encode(&mut out);
+    encode(&mut out);
     out
 }
 

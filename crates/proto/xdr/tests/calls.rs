@@ -45,8 +45,8 @@ fn decode<T: Xdr>(bytes: &[u8]) -> Result<T, DecodeError> {
     T::decode(&mut Decoder::new(Bytes::copy_from_slice(bytes)))
 }
 
-fn message(encoded: Encoded) -> Bytes {
-    record::contents(encoded.into_bytes()).unwrap()
+fn message(record: Encoder) -> Bytes {
+    record::contents(record.finish().into_bytes()).unwrap()
 }
 
 #[test]
@@ -67,6 +67,8 @@ fn a_call_with_auth_sys() {
     assert_eq!((args.procedure(), args.encoded_len()), (2, 12));
     assert_eq!(args.to_string(), "Add [5]");
     assert_eq!(args, calculator::Call::Add(List(vec![5])));
+    let header = Auth::from(&caller());
+    assert_eq!(self::message(call_message(7, &header, &args)), message, "made without knowing the procedure");
     assert_eq!(calculator::Call::decode(1, &mut input), Err(DecodeError::Procedure(1)));
     for cut in 0..CALL.len() - 12 {
         assert!(decode::<Message>(&CALL[..cut]).is_err(), "cut at {cut}");
@@ -79,12 +81,14 @@ fn a_reply_with_results() {
     let reply = message(success(7, &results));
     assert_eq!(reply[..], *b"\0\0\0\x07\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05");
     assert!(!is_call(&reply));
-    let mut input = Decoder::new(reply);
+    let mut input = Decoder::new(reply.clone());
     let header = Message::decode(&mut input).unwrap();
     assert_eq!(header.body, Body::Reply(accepted(AcceptStatus::Success)));
-    let reply = calculator::Reply::decode(2, &mut input).unwrap();
-    assert_eq!(reply.to_string(), "Add OK 5");
-    assert_eq!(reply, calculator::Reply::Add(Ok(5)));
+    let results = calculator::Reply::decode(2, &mut input).unwrap();
+    assert_eq!(results.to_string(), "Add OK 5");
+    assert_eq!(results, calculator::Reply::Add(Ok(5)));
+    assert_eq!(message(success_message(7, &results)), reply, "made without knowing the procedure");
+    assert_eq!(calculator::Reply::PROCEDURES, [0, 2]);
 }
 
 #[test]
