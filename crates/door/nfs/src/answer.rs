@@ -13,7 +13,9 @@ use outrigger_proto_nfs3::nfs::{self, Call, CreateHow};
 use outrigger_proto_nfs3::results::{AttrsFailed, LinkFailed, RenameFailed, WccFailed};
 use outrigger_proto_nfs3::types::{FileHandle, Status, Wcc as NfsWcc};
 use outrigger_proto_nfs3::{mount as mount3, nlm, portmap};
-use outrigger_proto_xdr::rpc::{self, AcceptStatus, AuthStatus, Body, Denied, Message, Versions, accepted};
+use outrigger_proto_xdr::rpc::{
+    self, AcceptStatus, AuthStatus, Body, Denied, Message, Messages, Versions, accepted,
+};
 use outrigger_proto_xdr::{DecodeError, Decoder, Encoded, Xdr};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,7 +56,7 @@ impl Dispatch {
             Ok(caller) => self.program(caller, &header, input, (peer, &message)).await,
             Err(refused) => Err(refused),
         };
-        Some(reply.unwrap_or_else(|refused| rpc::reply(xid, refused)))
+        Some(reply.unwrap_or_else(|refused| rpc::reply(xid, refused).finish()))
     }
 
     fn caller(
@@ -159,13 +161,13 @@ impl Dispatch {
         macro_rules! on {
             ($handle:expr, |$export:ident, $file:ident| $work:expr) => {
                 match self.find(cx, &$handle).await {
-                    Ok(($export, $file)) => rpc::success(xid, &$work),
+                    Ok(($export, $file)) => success(xid, &$work),
                     Err(status) => failed(xid, status, &failure),
                 }
             };
         }
         match call {
-            Call::Null(()) => rpc::success(xid, &()),
+            Call::Null(()) => success(xid, &()),
             Call::GetAttr(handle) => on!(handle, |export, file| export.get_attr(cx, &file).await),
             Call::SetAttr(args) => on!(args.object, |export, file| export.set_attr(cx, &file, args).await),
             Call::Lookup(at) => on!(at.dir, |export, dir| export.look_up(cx, &dir, &at.name).await),
@@ -182,14 +184,12 @@ impl Dispatch {
             Call::Rename(args) => match self.find_two(cx, &args.from.dir, &args.to.dir).await {
                 Ok((export, from, to)) => {
                     let (from, to) = ((&from, &args.from.name), (&to, &args.to.name));
-                    rpc::success(xid, &export.rename(cx, from, to).await)
+                    success(xid, &export.rename(cx, from, to).await)
                 }
                 Err(status) => failed(xid, status, &failure),
             },
             Call::Link(args) => match self.find_two(cx, &args.file, &args.link.dir).await {
-                Ok((export, file, dir)) => {
-                    rpc::success(xid, &export.link(cx, &file, &dir, &args.link.name).await)
-                }
+                Ok((export, file, dir)) => success(xid, &export.link(cx, &file, &dir, &args.link.name).await),
                 Err(status) => failed(xid, status, &failure),
             },
             Call::ReadDir(args) => {
@@ -232,13 +232,11 @@ impl Failure {
 fn failed(xid: u32, status: Status, failure: &Failure) -> Encoded {
     let (attrs, wcc) = (None, NfsWcc::UNKNOWN);
     match failure {
-        Failure::Code => rpc::success(xid, &Err::<(), _>(status)),
-        Failure::Attrs => rpc::success(xid, &Err::<(), _>(AttrsFailed { status, attrs })),
-        Failure::Wcc => rpc::success(xid, &Err::<(), _>(WccFailed { status, wcc })),
-        Failure::Rename => {
-            rpc::success(xid, &Err::<(), _>(RenameFailed { status, from_dir: wcc, to_dir: wcc }))
-        }
-        Failure::Link => rpc::success(xid, &Err::<(), _>(LinkFailed { status, attrs, dir: wcc })),
+        Failure::Code => success(xid, &Err::<(), _>(status)),
+        Failure::Attrs => success(xid, &Err::<(), _>(AttrsFailed { status, attrs })),
+        Failure::Wcc => success(xid, &Err::<(), _>(WccFailed { status, wcc })),
+        Failure::Rename => success(xid, &Err::<(), _>(RenameFailed { status, from_dir: wcc, to_dir: wcc })),
+        Failure::Link => success(xid, &Err::<(), _>(LinkFailed { status, attrs, dir: wcc })),
     }
 }
 
@@ -258,6 +256,11 @@ fn must_not_repeat(call: &Call) -> bool {
         Call::Remove(_) | Call::RmDir(_) | Call::Rename(_) | Call::Link(_) => true,
         _ => false,
     }
+}
+
+/// The reply to a call that was carried out.
+pub(crate) fn success(xid: u32, results: &impl Xdr) -> Encoded {
+    rpc::success(xid, results).finish()
 }
 
 fn whole(reply: &[u8]) -> Encoded {

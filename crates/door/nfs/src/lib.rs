@@ -34,7 +34,7 @@ mod server;
 
 pub use caller::{Callers, NOBODY, Network, NotANetwork, Squash};
 pub use handle::KEY_LEN;
-pub use server::{Options, Server, Tree};
+pub use server::{Options, Server, Tree, new_key};
 
 /// The most bytes one READ or WRITE may have.
 pub const IO_MAX: u32 = 1 << 20;

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The MOUNT program: the handle of a tree by its path (RFC 1813, section 5).
 
-use crate::answer::{Caller, Dispatch};
+use crate::answer::{Caller, Dispatch, success};
 use crate::export::{Export, Outcome};
 use outrigger_core::FileKind;
 use outrigger_proto_nfs3::mount::{Call, DirPath, ExportEntry, HostName, MountEntry, Mounted, Status};
 use outrigger_proto_nfs3::types::{self as nfs, FileType};
-use outrigger_proto_xdr::rpc::{self, AUTH_SYS};
+use outrigger_proto_xdr::rpc::AUTH_SYS;
 use outrigger_proto_xdr::{Array, Encoded, List};
 
 pub(crate) async fn answer(dispatch: &Dispatch, caller: &Caller, call: Call) -> Encoded {
     let xid = caller.xid;
     match call {
         // What a client has mounted is its own business: nothing is remembered.
-        Call::Null(()) | Call::Umnt(_) | Call::UmntAll(()) => rpc::success(xid, &()),
-        Call::Dump(()) => rpc::success(xid, &List::<MountEntry>(Vec::new())),
-        Call::Export(()) => rpc::success(xid, &List(dispatch.exports.iter().map(exported).collect())),
-        Call::Mnt(path) => rpc::success(xid, &mounted(dispatch, caller, &path).await),
+        Call::Null(()) | Call::Umnt(_) | Call::UmntAll(()) => success(xid, &()),
+        Call::Dump(()) => success(xid, &List::<MountEntry>(Vec::new())),
+        Call::Export(()) => success(xid, &List(dispatch.exports.iter().map(exported).collect())),
+        Call::Mnt(path) => success(xid, &mounted(dispatch, caller, &path).await),
     }
 }
 

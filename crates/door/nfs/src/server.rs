@@ -42,6 +42,21 @@ pub struct Options {
     pub held: usize,
 }
 
+/// A new key for [`Options::key`].
+///
+/// # Errors
+/// When the system gives no random numbers.
+pub fn new_key() -> Result<[u8; KEY_LEN]> {
+    random()
+}
+
+fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| Errno::EIO.because("the system gives no random numbers"))?;
+    Ok(bytes)
+}
+
 /// Trees that are exported.
 pub struct Server {
     listener: TcpListener,
@@ -49,20 +64,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Exports `trees` to those who connect to `listener`, once [`Server::run`] is called.
+    /// Exports `trees` to those who connect to `address`, once [`Server::run`] is called.
     ///
     /// # Errors
-    /// `EEXIST` for two trees with one name; when the address of the socket, memory or random numbers cannot be had.
-    pub fn new(listener: TcpListener, trees: Vec<Tree>, options: Options) -> Result<Self> {
-        let mut run = [0; 8];
-        let random = SystemRandom::new().fill(&mut run);
-        random.map_err(|_| Errno::EIO.because("the system gives no random numbers"))?;
+    /// `EEXIST` for two trees with one name; when the address, memory or random numbers cannot be had.
+    pub async fn bind(address: SocketAddr, trees: Vec<Tree>, options: Options) -> Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let run = u64::from_ne_bytes(random()?);
         let sealer = Arc::new(Sealer::new(&options.key));
         let mut exports: Vec<Export> = Vec::new();
         for Tree { name, service, is_lasting } in trees {
             let name = name.trim_matches('/').to_owned();
-            let (sealer, run) = (sealer.clone(), u64::from_ne_bytes(run));
-            let export = Export::new(name, service, sealer, options.held, (run, is_lasting))?;
+            let export = Export::new(name, service, sealer.clone(), options.held, (run, is_lasting))?;
             if exports.iter().any(|other| other.id == export.id) {
                 return Err(Errno::EEXIST.because(format!("two trees are exported as '/{}'", export.name)));
             }

@@ -17,7 +17,6 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 
 /// How long a reply may take.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -45,8 +44,7 @@ pub fn serve(trees: Vec<Tree>, options: Options) -> Running {
 
 pub fn serve_at(address: SocketAddr, trees: Vec<Tree>, options: Options) -> Running {
     let runtime = Arc::new(Threads::new());
-    let listener = runtime.handle().block_on(TcpListener::bind(address)).unwrap();
-    let server = Server::new(listener, trees, options).unwrap();
+    let server = runtime.handle().block_on(Server::bind(address, trees, options)).unwrap();
     let address = server.address().unwrap();
     let task = runtime.handle().spawn(async move { server.run().await });
     Running { address, runtime, task }
@@ -101,7 +99,7 @@ impl Client {
 
     /// Sends a call with the number of the last one.
     pub fn again<P: Procedure>(&mut self, args: &P::Args) -> Result<P::Results, Refused> {
-        self.send(&rpc::call::<P>(self.xid, &self.auth, args).into_bytes());
+        self.send(&rpc::call::<P>(self.xid, &self.auth, args).finish().into_bytes());
         let mut input = Decoder::new(self.receive().expect("the connection was closed"));
         let Message { xid, body } = Message::decode(&mut input).unwrap();
         assert_eq!(xid, self.xid);
