@@ -22,7 +22,8 @@ test_packages=(
     dosfstools=mkfs.vfat xfsprogs=mkfs.xfs btrfs-progs=mkfs.btrfs f2fs-tools=mkfs.f2fs nilfs-tools=mkfs.nilfs2
     jfsutils=mkfs.jfs exfatprogs=mkfs.exfat udftools=mkudffs hfsutils=hformat util-linux-extra=mkfs.cramfs
     genisoimage=genisoimage xorriso=xorriso erofs-utils=mkfs.erofs genromfs=genromfs makefs=makefs mtd-utils=mkfs.jffs2
-    fdisk=sfdisk gdisk=sgdisk qemu-utils=qemu-img git=git sqlite3=sqlite3 systemd=systemd-analyze
+    fdisk=sfdisk gdisk=sgdisk qemu-utils=qemu-img qemu-system-x86=qemu-system-x86_64 busybox-static=/usr/share/doc/busybox-static kmod=modprobe
+    libnfs-utils=nfs-ls git=git sqlite3=sqlite3 systemd=systemd-analyze
 )
 # What building takes and demo.sh shows; kernel/build.sh downloads the kernel's source by itself.
 demo_packages=(
@@ -99,6 +100,35 @@ unpack() {
     rm -rf "$scratch"
 }
 
+# Debian's kernel with its NFS client, and the first files of a machine that runs it, for client-vm.sh.
+unpack_client() {
+    local client=$target/test-tools/linux-client package version module
+    [ ! -e "$client/initrd/init" ] || return 0
+    note "fetching Debian's kernel"
+    scratch=$(mktemp -d)
+    chmod 755 "$scratch"
+    package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\).*/\1/p' | head -n 1)
+    (cd "$scratch" && deadline 300 apt-get -q -o "APT::Sandbox::User=$(id -un)" download "$package" >/dev/null)
+    dpkg -x "$scratch/$package"_*.deb "$scratch/kernel"
+    [ -d "$scratch/kernel/lib" ] || ln -s usr/lib "$scratch/kernel/lib"
+    version=$(ls "$scratch/kernel/lib/modules")
+    depmod -b "$scratch/kernel" "$version"
+    rm -rf "$client"
+    mkdir -p "$client/initrd"/{bin,lib,proc,sys,dev,mnt,tmp,etc}
+    cp "$(command -v busybox)" "$client/initrd/bin/busybox"
+    cp "$scratch/kernel/boot/vmlinuz-$version" "$client/vmlinuz"
+    for module in virtio_pci virtio_net nfs nfsv3; do
+        modprobe -d "$scratch/kernel" -S "$version" --show-depends "$module"
+    done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' | while read -r module; do
+        cp "$module" "$client/initrd/lib/"
+        basename "$module" >>"$client/initrd/modules"
+    done
+    printf 'root:x:0:0::/:/bin/sh\none:x:1001:1001::/:/bin/sh\ntwo:x:1002:1002::/:/bin/sh\n' >"$client/initrd/etc/passwd"
+    printf 'root:x:0:\none:x:1001:\ntwo:x:1002:\n' >"$client/initrd/etc/group"
+    install -m 755 "$(dirname "$0")/client-init.sh" "$client/initrd/init"
+    rm -rf "$scratch"
+}
+
 # read_lists TYPE [SUITE]: makes `scratch` and reads the package lists of TYPE (deb, deb-src) into it, from where the system's packages
 # come from; of the release SUITE when it is given. No right to install is needed. `options` is for apt-get(8) afterwards.
 read_lists() {
@@ -153,6 +183,7 @@ test)
     fetch_source zlib
     unpack pure-ftpd pure-ftpd pure-ftpd-common
     unpack vsftpd vsftpd
+    unpack_client
     install_loopback
     # moto is a server of the S3 protocol.
     install_python "$target/test-tools/venv" ratarmount "ratarmount==$ratarmount_version"

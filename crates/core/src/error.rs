@@ -77,6 +77,8 @@ errnos! {
     EUSERS = 87, "Too many users";
     EMSGSIZE = 90, "Message too long";
     EOPNOTSUPP = 95, "Operation not supported";
+    EADDRINUSE = 98, "Address already in use";
+    EADDRNOTAVAIL = 99, "Cannot assign requested address";
     ENETDOWN = 100, "Network is down";
     ENETUNREACH = 101, "Network is unreachable";
     ECONNABORTED = 103, "Software caused connection abort";

@@ -24,6 +24,7 @@ pub mod mv;
 pub mod readlink;
 pub mod rm;
 pub mod rmdir;
+pub mod serve;
 pub mod stat;
 pub mod status;
 pub mod touch;
@@ -97,6 +98,7 @@ commands! {
     #[doc = "Write standard input to a file"] write::Write;
     #[doc = "Mount a tree in a directory"] mount::Mount;
     #[doc = "Run a FUSE program and restart it when it crashes, without losing the mount"] guard::Guard;
+    #[doc = "Export trees to other machines"] serve::Serve;
     #[doc = "Unmount, even if the server is dead or hung"] umount::Umount;
     #[doc = "Show what mounts are and do"] status::Status;
     #[doc = "Show the messages of a mount as they pass"] trace::Trace;

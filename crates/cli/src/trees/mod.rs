@@ -91,6 +91,14 @@ pub fn asks(text: &OsStr) -> bool {
     is_remote(&Location::parse(text).base)
 }
 
+/// Whether the tree that `text` names is there when it is opened again, with the same files.
+pub fn is_lasting(text: &OsStr) -> bool {
+    match Location::parse(text).base {
+        Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.lasts == Lasts::Stored),
+        _ => true,
+    }
+}
+
 /// Whether a tree is at another host: mounts of it have a cache, and requests are made as the user who is logged in.
 fn is_remote(base: &Base) -> bool {
     match base {

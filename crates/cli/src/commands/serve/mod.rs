@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger serve`: trees for other machines.
+
+mod key;
+mod nfs;
+
+use crate::context::Context;
+use crate::run::Run;
+use crate::status::Failure;
+use clap::{Args, Subcommand};
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// How.
+    #[command(subcommand)]
+    by: By,
+}
+
+/// The protocols.
+#[derive(Debug, Subcommand)]
+enum By {
+    /// Export trees by NFS version 3, to the mount(8) of any system; stays in the foreground.
+    Nfs(nfs::Nfs),
+}
+
+impl Run for Serve {
+    const NAME: &'static str = "serve";
+    const INTERRUPTIBLE: bool = true;
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        match self.by {
+            By::Nfs(nfs) => nfs.run(context),
+        }
+    }
+}

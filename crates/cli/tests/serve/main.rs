@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger serve nfs` with clients that others wrote: libnfs' tools, and the kernel of Debian in a virtual machine.
+
+mod kernel;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Stdio};
+use support::{PROGRAM, Place, Said, has, signal};
+
+/// A server in the foreground, ended with the test.
+pub struct Serving {
+    child: Child,
+    /// Where it listens.
+    pub port: u16,
+}
+
+impl Serving {
+    /// Starts `outrigger serve nfs` with these arguments at a free port, or at `port`.
+    pub fn start(place: &Place, port: u16, args: &[&str]) -> Self {
+        let listen = format!("127.0.0.1:{port}");
+        let mut command = place.command(PROGRAM, &[&["serve", "nfs", "--listen", &listen], args].concat());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("nfs://127.0.0.1:").unwrap_or_else(|| panic!("{line:?}"));
+        let port = address.split('/').next().unwrap().parse().unwrap();
+        Serving { child, port }
+    }
+
+    /// How libnfs names a file.
+    pub fn url(&self, path: &str) -> String {
+        let port = self.port;
+        format!("nfs://127.0.0.1{path}?nfsport={port}&mountport={port}&version=3")
+    }
+
+    /// Ends it with this signal, and gives its exit status.
+    pub fn end(mut self, name: &str) -> Option<i32> {
+        signal(self.child.id(), name);
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a program of libnfs as a user without privileges: as the superuser it takes a random reserved port, which may be in use.
+fn libnfs(place: &Place, program: &str, args: &[&str]) -> Said {
+    fs::set_permissions(place.at(""), fs::Permissions::from_mode(0o755)).unwrap();
+    place.run_as("setpriv", &[&["--reuid=1001", "--clear-groups", program][..], args].concat())
+}
+
+const EVERYONE: [&str; 3] = ["--insecure", "--squash", "none"];
+
+#[test]
+fn libnfs_lists_reads_and_copies() {
+    if !has("nfs-ls") {
+        return;
+    }
+    let place = Place::new();
+    let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    place.file("tree/dir/large", &content);
+    place.file("tree/dir/small", "small");
+    let serving = Serving::start(&place, 0, &[&["tree"][..], &EVERYONE].concat());
+    fs::set_permissions(place.at("tree/dir"), fs::Permissions::from_mode(0o777)).unwrap();
+    let listed = libnfs(&place, "nfs-ls", &["-R", &serving.url("/")]).ok();
+    assert!(listed.contains(" dir\n") && listed.contains("12000000 dir/large"), "{listed}");
+    fs::create_dir(place.at("there")).unwrap();
+    fs::set_permissions(place.at("there"), fs::Permissions::from_mode(0o777)).unwrap();
+    let (copy, there) = (serving.url("/dir/copy"), place.at("there/large"));
+    libnfs(&place, "nfs-cp", &[&serving.url("/dir/large"), there.to_str().unwrap()]).ok();
+    assert!(fs::read(&there).unwrap() == content);
+    libnfs(&place, "nfs-cp", &[there.to_str().unwrap(), &copy]).ok();
+    assert!(fs::read(place.at("tree/dir/copy")).unwrap() == content);
+}
+
+#[test]
+fn several_trees_of_any_kind_are_exported_under_their_names() {
+    if !has("nfs-ls") {
+        return;
+    }
+    let place = Place::new();
+    place.file("tree/in", "a directory");
+    place.file("src/member", "of an archive");
+    place.tar("a.tar.gz", "src");
+    let serving = Serving::start(
+        &place,
+        0,
+        &[&["--export", "/dir=tree", "--export", "/archive=a.tar.gz"][..], &EVERYONE].concat(),
+    );
+    let read = |path: &str| libnfs(&place, "nfs-cat", &[&serving.url(path)]).ok();
+    assert_eq!(read("/dir/in"), "a directory");
+    assert_eq!(read("/archive/member"), "of an archive");
+}
+
+#[test]
+fn a_client_at_a_port_that_anyone_can_use_is_refused() {
+    if !has("nfs-cat") {
+        return;
+    }
+    let place = Place::new();
+    place.file("tree/secret", "secret");
+    let serving = Serving::start(&place, 0, &["tree"]);
+    let stranger = libnfs(&place, "nfs-cat", &[&serving.url("/secret")]);
+    assert!(!stranger.out.contains("secret") && stranger.code != Some(0), "{stranger:?}");
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let place = Place::new();
+    place.file("tree/in", "");
+    let serving = Serving::start(&place, 0, &["tree"]);
+    let taken = format!("127.0.0.1:{}", serving.port);
+    let refused = place.run(&["serve", "nfs", "tree", "--listen", &taken]).refused(1);
+    assert!(refused.contains(&taken) && refused.contains("in use"), "{refused}");
+    let twice = ["serve", "nfs", "--listen", "0", "--export", "/one=tree", "--export", "/one/=tree"];
+    assert!(place.run(&twice).refused(1).contains("'/one'"));
+    assert!(place.run(&["serve", "nfs", "nothing", "--listen", "0"]).refused(1).contains("'nothing'"));
+    for (option, value) in
+        [("--allow", "host"), ("--listen", "nowhere"), ("--export", "one=tree"), ("--anonymous", "x")]
+    {
+        let said = place.run(&["serve", "nfs", "tree", option, value]);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains(value), "{said:?}");
+    }
+}
+
+#[test]
+fn handles_are_made_with_a_key_that_only_its_user_can_read() {
+    let place = Place::new();
+    place.file("tree/in", "");
+    assert_eq!(Serving::start(&place, 0, &["tree"]).end("TERM"), Some(143));
+    let key = place.at("state/outrigger/nfs.key");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let before = fs::read(&key).unwrap();
+    Serving::start(&place, 0, &["tree"]);
+    assert_eq!(fs::read(&key).unwrap(), before);
+    fs::set_permissions(place.at("state/outrigger"), fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(place.run(&["serve", "nfs", "tree", "--listen", "0"]).refused(1).contains("nfs.key"));
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which clients may ask, and on whose behalf a call is made.
+
+use outrigger_core::{Credentials, Groups};
+use outrigger_proto_xdr::rpc::{AUTH_NONE, Auth, AuthStatus};
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+/// Ports that only the superuser of a host may use.
+const RESERVED: u16 = 1024;
+
+/// A range of addresses, as in `192.0.2.0/24`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u32,
+}
+
+/// Why a text is no [`Network`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is no network: an address, or an address and how many bits of it count, as in 192.0.2.0/24 or 2001:db8::/32"
+)]
+pub struct NotANetwork(String);
+
+impl FromStr for Network {
+    type Err = NotANetwork;
+
+    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+        let wrong = || NotANetwork(text.to_owned());
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.unwrap_or(most);
+        if bits <= most { Ok(Network { address, bits }) } else { Err(wrong()) }
+    }
+}
+
+impl Network {
+    /// Whether `address` is in it. An IPv4 address in an IPv6 one is the IPv4 address.
+    pub fn has(&self, address: IpAddr) -> bool {
+        fn same(one: u128, other: u128, bits: u32, of: u32) -> bool {
+            bits == 0 || (one ^ other) >> (of - bits) == 0
+        }
+        match (self.address.to_canonical(), address.to_canonical()) {
+            (IpAddr::V4(one), IpAddr::V4(other)) => {
+                same(one.to_bits().into(), other.to_bits().into(), self.bits.min(32), 32)
+            }
+            (IpAddr::V6(one), IpAddr::V6(other)) => same(one.to_bits(), other.to_bits(), self.bits, 128),
+            _ => false,
+        }
+    }
+}
+
+/// On whose behalf calls are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Squash {
+    /// The superuser of a client is the anonymous user.
+    #[default]
+    Root,
+    /// Everyone is the anonymous user.
+    All,
+    /// Everyone is who the client says.
+    None,
+}
+
+/// Which clients may ask, and what becomes of the users they name.
+#[derive(Debug, Clone)]
+pub struct Callers {
+    /// Clients with addresses in one of these; those of this machine where there is none.
+    pub networks: Vec<Network>,
+    /// Whether clients may come from ports that any user of a host can use. The user that such a client names may be anyone.
+    pub any_port: bool,
+    /// On whose behalf.
+    pub squash: Squash,
+    /// User and group of the anonymous user.
+    pub anonymous: (u32, u32),
+}
+
+/// `nobody` and `nogroup`, as Linux has them.
+pub const NOBODY: (u32, u32) = (65534, 65534);
+
+impl Default for Callers {
+    fn default() -> Self {
+        Callers { networks: Vec::new(), any_port: false, squash: Squash::Root, anonymous: NOBODY }
+    }
+}
+
+impl Callers {
+    /// Whether a client at `peer` may connect.
+    pub(crate) fn admit(&self, peer: SocketAddr) -> bool {
+        match self.networks.is_empty() {
+            true => peer.ip().to_canonical().is_loopback(),
+            false => self.networks.iter().any(|network| network.has(peer.ip())),
+        }
+    }
+
+    /// Whether a client at this port may do more than ask what is exported.
+    pub(crate) fn trusts(&self, peer: SocketAddr) -> bool {
+        self.any_port || peer.port() < RESERVED
+    }
+
+    /// The user for a call with this credential.
+    pub(crate) fn credentials(&self, auth: &Auth) -> Result<Credentials, AuthStatus> {
+        let anonymous =
+            Credentials { groups: Groups::of(&[]), ..Credentials::new(self.anonymous.0, self.anonymous.1) };
+        if auth.flavor == AUTH_NONE {
+            return Ok(anonymous);
+        }
+        let user = auth.sys()?;
+        if self.squash == Squash::All || self.squash == Squash::Root && user.uid == 0 {
+            return Ok(anonymous);
+        }
+        // A client cannot give the group of the superuser either.
+        let group = |gid: u32| if self.squash == Squash::Root && gid == 0 { self.anonymous.1 } else { gid };
+        let groups: Vec<u32> = user.gids.iter().map(|&gid| group(gid)).collect();
+        Ok(Credentials { groups: Groups::of(&groups), ..Credentials::new(user.uid, group(user.gid)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_proto_xdr::rpc::AuthSys;
+
+    fn has(network: &str, address: &str) -> bool {
+        network.parse::<Network>().unwrap().has(address.parse().unwrap())
+    }
+
+    #[test]
+    fn networks() {
+        assert!(has("192.0.2.0/24", "192.0.2.255") && !has("192.0.2.0/24", "192.0.3.0"));
+        assert!(has("192.0.2.7", "192.0.2.7") && !has("192.0.2.7", "192.0.2.6"));
+        assert!(has("0.0.0.0/0", "203.0.113.9") && !has("0.0.0.0/0", "2001:db8::1"));
+        assert!(has("2001:db8::/32", "2001:db8:1::9") && !has("2001:db8::/32", "2001:db9::"));
+        assert!(has("192.0.2.0/24", "::ffff:192.0.2.1"));
+        for wrong in ["", "192.0.2.0/33", "192.0.2/24", "host", "192.0.2.0/-1", "2001:db8::/129"] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_may_ask_unless_networks_are_named() {
+        let here = "127.0.0.1:700".parse().unwrap();
+        let there = "192.0.2.1:700".parse().unwrap();
+        let some = Callers { networks: vec!["192.0.2.0/24".parse().unwrap()], ..Callers::default() };
+        assert!(Callers::default().admit(here) && !Callers::default().admit(there));
+        assert!(!some.admit(here) && some.admit(there));
+    }
+
+    #[test]
+    fn the_superuser_of_a_client_is_none_here_unless_that_is_wanted() {
+        let root = |squash| {
+            let user = AuthSys {
+                stamp: 0,
+                machine: Default::default(),
+                uid: 0,
+                gid: 0,
+                gids: outrigger_proto_xdr::Array::new(vec![0, 5]).unwrap(),
+            };
+            let callers = Callers { squash, ..Callers::default() };
+            callers.credentials(&Auth::from(&user)).unwrap()
+        };
+        let nobody = Credentials { groups: Groups::of(&[]), ..Credentials::new(NOBODY.0, NOBODY.1) };
+        assert_eq!(root(Squash::Root), nobody);
+        assert_eq!(root(Squash::All), nobody);
+        assert_eq!(root(Squash::None), Credentials { groups: Groups::of(&[0, 5]), ..Credentials::ROOT });
+    }
+
+    #[test]
+    fn the_group_of_the_superuser_is_squashed_with_the_user() {
+        let user = AuthSys {
+            stamp: 0,
+            machine: Default::default(),
+            uid: 1000,
+            gid: 0,
+            gids: outrigger_proto_xdr::Array::new(vec![0, 5]).unwrap(),
+        };
+        let seen = Callers::default().credentials(&Auth::from(&user)).unwrap();
+        assert_eq!(
+            seen,
+            Credentials { groups: Groups::of(&[NOBODY.1, 5]), ..Credentials::new(1000, NOBODY.1) }
+        );
+    }
+
+    #[test]
+    fn calls_without_credentials_are_anonymous_and_other_flavours_refused() {
+        let callers = Callers { squash: Squash::None, ..Callers::default() };
+        assert_eq!(callers.credentials(&Auth::none()).unwrap().uid, NOBODY.0);
+        let kerberos = Auth { flavor: 6, body: Default::default() };
+        assert_eq!(callers.credentials(&kerberos), Err(AuthStatus::TOO_WEAK));
+    }
+}

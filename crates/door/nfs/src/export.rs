@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tree that clients can mount, and what the procedures on it share.
+
+use crate::convert;
+use crate::files::{Files, Used};
+use crate::handle::{ExportId, FileId, Sealer};
+use outrigger_core::ops::GetAttr;
+use outrigger_core::{Abilities, Attr, Cx, Name, Node, Op, Result, Service, ask, hash};
+use outrigger_proto_nfs3::types::{self as nfs, FileHandle, Status, Verifier};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An exported tree.
+pub(crate) struct Export {
+    /// What clients mount it by, without the slash at its beginning.
+    pub(crate) name: String,
+    pub(crate) id: ExportId,
+    pub(crate) files: Files,
+    pub(crate) abilities: Abilities,
+    service: Arc<dyn Service>,
+    sealer: Arc<Sealer>,
+    fsid: u64,
+    /// Another one when writes that were not stable may have been lost.
+    verifier: AtomicU64,
+}
+
+/// A request that failed: the code, for which the reply has attributes besides.
+pub(crate) type Outcome<T> = std::result::Result<T, Status>;
+
+impl Export {
+    /// The tree of `service`, exported as `name`. `held` is how many files of it are remembered; `run` is drawn by each process,
+    /// and in its handles unless the tree `is_lasting`.
+    ///
+    /// # Errors
+    /// Those of [`Files::new`].
+    pub(crate) fn new(
+        name: String,
+        service: Arc<dyn Service>,
+        sealer: Arc<Sealer>,
+        held: usize,
+        (run, is_lasting): (u64, bool),
+    ) -> Result<Self> {
+        let fsid = hash::siphash13(name.as_bytes());
+        let id = ExportId(fsid as u32);
+        Ok(Export {
+            files: Files::new(id, service.clone(), held, (run, is_lasting))?,
+            abilities: service.abilities(),
+            name,
+            id,
+            service,
+            sealer,
+            fsid,
+            verifier: AtomicU64::new(run),
+        })
+    }
+
+    /// Asks the tree.
+    pub(crate) async fn ask<O: Op>(&self, cx: &Cx, op: O) -> Outcome<O::Out> {
+        ask(&*self.service, cx, op).await.map_err(|error| self.failed(O::CODE.name(), &error))
+    }
+
+    /// The code of an error, of which the log has more.
+    pub(crate) fn failed(&self, what: &str, error: &outrigger_core::Error) -> Status {
+        let status = convert::status(error);
+        match status {
+            Status::IO | Status::JUKEBOX => {
+                tracing::warn!(export = self.name, what, %error, "a request failed")
+            }
+            _ => tracing::debug!(export = self.name, what, %error, "a request failed"),
+        }
+        status
+    }
+
+    /// The file that a handle names.
+    pub(crate) async fn file(&self, cx: &Cx, id: FileId) -> Outcome<Used<'_>> {
+        self.files.find(cx, id).await.map_err(|error| self.failed("handle", &error))
+    }
+
+    pub(crate) fn handle(&self, id: FileId) -> FileHandle {
+        FileHandle::new(&self.sealer.seal(id)).expect("a handle of 53 bytes where 64 are allowed")
+    }
+
+    pub(crate) fn attrs(&self, attr: &Attr) -> nfs::Attrs {
+        convert::attrs(attr, self.fsid)
+    }
+
+    /// The attributes after an operation, which has not failed when they cannot be had.
+    pub(crate) async fn after(&self, cx: &Cx, node: Node) -> Option<nfs::Attrs> {
+        Some(self.attrs(&self.attr(cx, node).await.ok()?))
+    }
+
+    /// The attributes of a file.
+    pub(crate) async fn attr(&self, cx: &Cx, node: Node) -> Outcome<Attr> {
+        Ok(self.ask(cx, GetAttr { node, handle: None }).await?.attr)
+    }
+
+    /// A file around a change that was made with `cx`.
+    pub(crate) async fn wcc(&self, cx: &Cx, node: Node) -> nfs::Wcc {
+        match cx.wcc.as_ref().and_then(|wcc| wcc.of(node)) {
+            Some(around) => nfs::Wcc {
+                before: Some(convert::before(&around.before)),
+                after: Some(self.attrs(&around.after)),
+            },
+            // Attributes before the change that were asked for by themselves would hide the change of another in between.
+            None => nfs::Wcc { before: None, after: self.after(cx, node).await },
+        }
+    }
+
+    /// What tells a client whether its writes are still there.
+    pub(crate) fn verifier(&self) -> Verifier {
+        self.verifier.load(Ordering::Relaxed).to_be_bytes()
+    }
+
+    /// Writes may have been lost: clients are to write again what was not committed.
+    pub(crate) fn has_lost_writes(&self) {
+        self.verifier.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A name as the core has it.
+///
+/// # Errors
+/// The code for one that is none.
+pub(crate) fn name(name: &nfs::Name) -> Outcome<Name> {
+    Name::new(bytes::Bytes::copy_from_slice(name)).map_err(|error| match convert::status(&error) {
+        Status::NAMETOOLONG => Status::NAMETOOLONG,
+        // RFC 1813, 3.3.3 and others leave names that a server does not take to it.
+        _ if name.is_empty() => Status::ACCES,
+        _ => Status::INVAL,
+    })
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files of an export that clients have handles of.
+//!
+//! Clients keep handles for ever and never say that they no longer need one. The references to nodes of the tree are
+//! therefore held for the files used last; the others are found again by number or by path.
+
+use crate::handle::{ExportId, FileId};
+use outrigger_core::node_table::{FileKey, NodeTable};
+use outrigger_core::ops::{Forget, Resolve, Walk};
+use outrigger_core::reply::Entry;
+use outrigger_core::{
+    Abilities, Cx, Errno, Generation, Identity, Name, Node, OpCode, Result, Service, ask, lock,
+};
+use std::collections::HashMap;
+use std::collections::hash_map;
+use std::sync::{Arc, Mutex};
+
+/// Memory of the table of paths of an export, in bytes: some million files.
+const PATHS: usize = 256 << 20;
+/// Names that one request walks along.
+const NAMES: usize = 16;
+
+/// Files of one export.
+pub(crate) struct Files {
+    export: ExportId,
+    service: Arc<dyn Service>,
+    /// Where the tree does not find files by number.
+    paths: Option<NodeTable>,
+    /// Whether inode numbers tell files apart.
+    has_keys: bool,
+    /// What tells apart the numbers of this run from those of others; 0 where they are the same.
+    run: u64,
+    /// How many nodes are held at most.
+    max: usize,
+    held: Mutex<Held>,
+}
+
+/// Nodes that references are held of, by the number in handles. When the recent ones are half of what may be held, the older
+/// half that was not used meanwhile is given back.
+#[derive(Default)]
+struct Held {
+    recent: HashMap<Node, Reference>,
+    older: HashMap<Node, Reference>,
+}
+
+/// References to a node.
+#[derive(Debug, Clone, Copy)]
+struct Reference {
+    /// The tree's number.
+    node: Node,
+    generation: Generation,
+    count: u64,
+    /// Requests that use it now.
+    uses: u32,
+}
+
+/// A file that a request uses. Its reference is held until this is dropped.
+pub(crate) struct Used<'a> {
+    files: &'a Files,
+    /// What handles have.
+    pub(crate) id: FileId,
+    /// The tree's number.
+    pub(crate) node: Node,
+}
+
+impl Drop for Used<'_> {
+    fn drop(&mut self) {
+        if let Some(reference) = lock(&self.files.held).get(self.id.node) {
+            // Another file may have the number meanwhile.
+            reference.uses = reference.uses.saturating_sub(1);
+        }
+    }
+}
+
+impl Held {
+    fn get(&mut self, number: Node) -> Option<&mut Reference> {
+        match self.recent.entry(number) {
+            hash_map::Entry::Occupied(entry) => Some(entry.into_mut()),
+            hash_map::Entry::Vacant(entry) => Some(entry.insert(self.older.remove(&number)?)),
+        }
+    }
+
+    /// Takes out what no request uses now.
+    fn take(&mut self, number: Node) -> Option<Reference> {
+        self.get(number).filter(|reference| reference.uses == 0)?;
+        self.recent.remove(&number)
+    }
+
+    /// What is given back so that no more than `max` are held.
+    fn trim(&mut self, max: usize) -> Vec<Reference> {
+        if self.recent.len() < max / 2 {
+            return Vec::new();
+        }
+        let older = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
+        let (used, idle): (HashMap<_, _>, HashMap<_, _>) =
+            older.into_iter().partition(|(_, reference)| reference.uses > 0);
+        self.recent = used;
+        idle.into_values().collect()
+    }
+}
+
+impl Files {
+    /// Those of `service`; `run` is drawn anew by each process, and in handles unless the tree `is_lasting`.
+    ///
+    /// # Errors
+    /// When there is no memory for the table of paths.
+    pub(crate) fn new(
+        export: ExportId,
+        service: Arc<dyn Service>,
+        max: usize,
+        (run, is_lasting): (u64, bool),
+    ) -> Result<Self> {
+        let Abilities { identity, ops, .. } = service.abilities();
+        let by_number = ops.has(OpCode::Resolve);
+        let paths = if by_number { None } else { Some(NodeTable::in_memory(PATHS)?) };
+        let run = if by_number && is_lasting && identity == Identity::Persistent { 0 } else { run };
+        let has_keys = identity == Identity::Persistent;
+        Ok(Files { export, service, paths, has_keys, run, max, held: Mutex::default() })
+    }
+
+    /// The directory that is exported.
+    pub(crate) fn root(&self) -> FileId {
+        self.id(Node::ROOT, Generation(0))
+    }
+
+    fn id(&self, node: Node, generation: Generation) -> FileId {
+        FileId { export: self.export, node, generation: Generation(generation.0 ^ self.run) }
+    }
+
+    /// The file that a handle names.
+    ///
+    /// # Errors
+    /// `ESTALE` when there is none any more, or another one in its place.
+    pub(crate) async fn find(&self, cx: &Cx, id: FileId) -> Result<Used<'_>> {
+        if id.node == Node::ROOT {
+            return if id == self.root() {
+                Ok(Used { files: self, id, node: Node::ROOT })
+            } else {
+                Err(Errno::ESTALE.into())
+            };
+        }
+        if let Some(used) = self.held(id)? {
+            return Ok(used);
+        }
+        let generation = Generation(id.generation.0 ^ self.run);
+        let entry = match &self.paths {
+            None => ask(&*self.service, cx, Resolve { node: id.node, generation: Some(generation) }).await?,
+            Some(paths) if generation == Generation(0) => self.walk(cx, paths, id.node).await?,
+            Some(_) => return Err(Errno::ESTALE.into()),
+        };
+        let node = entry.node;
+        self.keep(cx, id.node, &entry).await;
+        self.held(id)?.ok_or_else(|| Errno::ESTALE.because(format!("node {} was given back at once", node.0)))
+    }
+
+    /// The file if it is held.
+    fn held(&self, id: FileId) -> Result<Option<Used<'_>>> {
+        let mut held = lock(&self.held);
+        let Some(reference) = held.get(id.node) else { return Ok(None) };
+        if self.id(id.node, self.generation(reference)) != id {
+            return Err(Errno::ESTALE.into());
+        }
+        reference.uses += 1;
+        Ok(Some(Used { files: self, id, node: reference.node }))
+    }
+
+    /// The generation in handles.
+    fn generation(&self, reference: &Reference) -> Generation {
+        if self.paths.is_some() { Generation(0) } else { reference.generation }
+    }
+
+    /// Finds a file along its path, and checks that it is the one that was there.
+    async fn walk(&self, cx: &Cx, paths: &NodeTable, number: Node) -> Result<Entry> {
+        let names = paths.path(number)?;
+        let mut place: Option<Entry> = None;
+        for names in names.chunks(NAMES) {
+            let dir = place.as_ref().map_or(Node::ROOT, |entry| entry.node);
+            let walked = ask(&*self.service, cx, Walk { dir, names: names.to_vec() }).await;
+            let mut on_the_way: Vec<Entry> = place.take().into_iter().collect();
+            if let Ok(entries) = &walked {
+                on_the_way.extend(entries.iter().cloned());
+            }
+            let whole = walked.as_ref().is_ok_and(|entries| entries.len() == names.len());
+            if whole {
+                place = on_the_way.pop();
+            }
+            for entry in on_the_way {
+                self.forget(cx, entry.node, 1).await;
+            }
+            if !whole {
+                return Err(walked
+                    .err()
+                    .filter(|error| error.errno != Errno::ENOENT)
+                    .unwrap_or(Errno::ESTALE.into()));
+            }
+        }
+        let entry = place.ok_or(Errno::ESTALE)?;
+        if paths.key(number)? != self.key(&entry) {
+            self.forget(cx, entry.node, 1).await;
+            return Err(Errno::ESTALE.because("another file has its name"));
+        }
+        Ok(entry)
+    }
+
+    /// Takes over the reference of `entry`, to which `name` in `dir` leads, and says what handles of it have.
+    pub(crate) async fn found(&self, cx: &Cx, dir: FileId, name: &Name, entry: &Entry) -> Result<FileId> {
+        let number = match &self.paths {
+            None => entry.node,
+            Some(paths) => paths.found(dir.node, name, self.key(entry))?,
+        };
+        self.keep(cx, number, entry).await;
+        let idle = lock(&self.held).trim(self.max);
+        for reference in idle {
+            self.forget(cx, reference.node, reference.count).await;
+        }
+        let generation = if self.paths.is_some() { Generation(0) } else { entry.generation };
+        Ok(self.id(number, generation))
+    }
+
+    /// The file for the entry of a directory that is not below one with a known name, as `..` is.
+    pub(crate) async fn parent(&self, cx: &Cx, dir: FileId, entry: &Entry) -> Result<FileId> {
+        if entry.node == Node::ROOT {
+            self.forget(cx, entry.node, 1).await;
+            return Ok(self.root());
+        }
+        let number = match &self.paths {
+            None => entry.node,
+            Some(paths) => paths.names(dir.node)?.first().ok_or(Errno::ESTALE)?.0,
+        };
+        self.keep(cx, number, entry).await;
+        let generation = if self.paths.is_some() { Generation(0) } else { entry.generation };
+        Ok(self.id(number, generation))
+    }
+
+    /// Holds the reference of `entry` under this number, in place of what was held there.
+    async fn keep(&self, cx: &Cx, number: Node, entry: &Entry) {
+        let (node, generation) = (entry.node, entry.generation);
+        let replaced = {
+            let mut held = lock(&self.held);
+            match held.get(number) {
+                Some(reference) if (reference.node, reference.generation) == (node, generation) => {
+                    reference.count += 1;
+                    None
+                }
+                _ => held.recent.insert(number, Reference { node, generation, count: 1, uses: 0 }),
+            }
+        };
+        if let Some(reference) = replaced {
+            self.forget(cx, reference.node, reference.count).await;
+        }
+    }
+
+    /// Returns the reference of `entry`, of which no handle is given out.
+    pub(crate) async fn give_back(&self, cx: &Cx, entry: &Entry) {
+        self.forget(cx, entry.node, 1).await;
+    }
+
+    async fn forget(&self, cx: &Cx, node: Node, count: u64) {
+        // A tree that counts no references answers `ENOSYS`.
+        let _ = ask(&*self.service, &cx.aside(), Forget { node, count }).await;
+    }
+
+    /// The file that `entry` was has lost its last name: what is held of it is given back, or it would stay for ever.
+    pub(crate) async fn ended(&self, cx: &Cx, dir: FileId, name: &Name, entry: &Entry) {
+        let number = match &self.paths {
+            None => Some(entry.node),
+            Some(paths) => paths.get(dir.node, name),
+        };
+        let ended = number.and_then(|number| lock(&self.held).take(number));
+        if let Some(reference) = ended.filter(|reference| reference.node == entry.node) {
+            self.forget(cx, reference.node, reference.count).await;
+        }
+    }
+
+    /// `name` in `dir` is gone.
+    pub(crate) fn removed(&self, dir: FileId, name: &Name) {
+        if let Some(paths) = &self.paths {
+            paths.removed(dir.node, name);
+        }
+    }
+
+    /// What `from` led to is at `to`.
+    pub(crate) fn renamed(&self, from: (FileId, &Name), to: (FileId, &Name)) {
+        if let Some(paths) = &self.paths {
+            // Only a table without room fails: handles of the file are stale then.
+            let _ = paths.renamed((from.0.node, from.1), (to.0.node, to.1));
+        }
+    }
+
+    /// What tells a file from another one that has got its name.
+    fn key(&self, entry: &Entry) -> Option<FileKey> {
+        FileKey::new(entry.attr.ino ^ entry.attr.dev.rotate_left(32)).filter(|_| self.has_keys)
+    }
+}

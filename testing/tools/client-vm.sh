@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# client-vm.sh SCRIPT: runs a shell script in a virtual machine with Debian's kernel, whose NFS client this machine's kernel may lack.
+# What the machine prints on its console is printed. Exit status 0: the script has exit status 0.
+#
+# The script runs as root in busybox' shell. 10.0.2.2 is the loopback device of this machine. qemu emulates the processor, so no
+# support for virtual machines is needed; it boots in about ten seconds. VM_SECONDS (300) is how long it may take.
+set -euo pipefail
+# shellcheck source=testing/tools/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+[ $# -eq 1 ] || die "usage: client-vm.sh SCRIPT"
+script=$(readlink -f "$1")
+client=$target/test-tools/linux-client
+[ -e "$client/initrd/init" ] || die "no kernel for the client: make deps"
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/client-vm.XXXXXX")
+cleanup() { rm -rf "$scratch"; }
+cp -a "$client/initrd" "$scratch/root"
+cp "$script" "$scratch/root/script"
+(cd "$scratch/root" && find . | cpio --quiet -o -H newc | gzip -1 >"$scratch/initrd.gz")
+timeout --kill-after=10 "${VM_SECONDS:-300}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 768 \
+    -nographic -no-reboot -nodefaults -serial stdio -kernel "$client/vmlinuz" -initrd "$scratch/initrd.gz" \
+    -append "console=ttyS0 quiet panic=-1" -nic user,model=virtio-net-pci </dev/null | tr -d '\r' | tee "$scratch/log"
+grep -q '^the script ends with status 0$' "$scratch/log"
