@@ -9,7 +9,9 @@ use crate::trees::{self, Tree};
 use clap::{Args, ValueEnum};
 use outrigger_core::{Error, Service, Stack, StackError};
 use outrigger_door_nfs::{self as door, Callers, NOBODY, Network, PORT, Server, Squash};
+use outrigger_layer_closesim::{CloseSim, Control as Closes, Options as Opens};
 use outrigger_layer_deadline::Deadline;
+use outrigger_layer_permissions::Permissions;
 use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
 use serde_json::json;
@@ -114,6 +116,7 @@ fn anonymous(text: &str) -> Result<(u32, u32), String> {
 
 impl Nfs {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
+        context.options().allow("serve", &self.options, "")?;
         let options =
             door::Options { callers: self.callers(), key: key::of(self.state.as_deref())?, held: HELD };
         let root = self.location.iter().map(|location| ("/", location.as_os_str()));
@@ -121,12 +124,15 @@ impl Nfs {
         let named: Vec<(&str, &OsStr)> = root.chain(others).collect();
         let trees =
             named.iter().map(|(_, location)| self.tree(context, location)).collect::<Result<Vec<_>, _>>()?;
-        let exported = named.iter().zip(&trees).map(|((path, location), tree)| {
-            let service = self.stack(context, tree)?;
-            Ok(door::Tree { name: (*path).to_owned(), service, is_lasting: trees::is_lasting(location) })
+        let stacks =
+            trees.iter().map(|tree| self.stack(context, tree)).collect::<Result<Vec<_>, StackError>>();
+        let stacks = stacks.map_err(|error| Failure::serious(error.to_string()))?;
+        let exported = named.iter().zip(&stacks).map(|((path, location), (service, _))| door::Tree {
+            name: (*path).to_owned(),
+            service: service.clone(),
+            is_lasting: trees::is_lasting(location),
         });
-        let exported = exported.collect::<Result<Vec<_>, StackError>>();
-        let exported = exported.map_err(|error| Failure::serious(error.to_string()))?;
+        let exported = exported.collect();
         context.trees.runtime.handle().block_on(async {
             let server = Server::bind(self.listen, exported, options).await;
             let server = server.map_err(|error| self.cannot(&error))?;
@@ -135,7 +141,8 @@ impl Nfs {
             context.cancel.unless_raised(server.run()).await;
             Ok::<_, Failure>(())
         })?;
-        end(context, &trees)
+        let closes = stacks.iter().map(|(_, closes)| closes);
+        closes.map(|closes| end(context, closes)).fold(Ok(()), Result::and).and(store(context, &trees))
     }
 
     fn callers(&self) -> Callers {
@@ -152,16 +159,20 @@ impl Nfs {
         trees::mountable(&context.trees, location, &self.options, None)
     }
 
-    /// What a door without a kernel needs between itself and the tree.
-    fn stack(&self, context: &Context, tree: &Tree) -> Result<Arc<dyn Service>, StackError> {
-        let mut stack = Stack::new(tree.service.clone()).push(Simulate::new())?;
+    /// What a door without a kernel and without opens needs between itself and the tree, and what closes the files in the end.
+    fn stack(&self, context: &Context, tree: &Tree) -> Result<(Arc<dyn Service>, Closes), StackError> {
+        let runtime = &context.trees.runtime;
+        let opens = CloseSim::new(Opens::default(), runtime.clone());
+        let closes = opens.control();
+        let mut stack = Stack::new(tree.service.clone()).push(Simulate::new())?.push(opens)?;
+        stack = stack.push(Permissions::new(runtime.clone()).lenient_owner())?;
         if let Some(limit) = context.options().timeout.filter(|limit| !limit.is_zero()) {
-            stack = stack.push(Deadline::new(limit, context.trees.runtime.clone()))?;
+            stack = stack.push(Deadline::new(limit, runtime.clone()))?;
         }
         if self.read_only {
             stack = stack.push(ReadOnly)?;
         }
-        Ok(stack.service())
+        Ok((stack.service(), closes))
     }
 
     fn cannot(&self, error: &Error) -> Failure {
@@ -185,10 +196,20 @@ fn announce(context: &Context, address: SocketAddr, named: &[(&str, &OsStr)]) ->
     out.flush()
 }
 
+/// Closes what clients have opened without knowing it.
+fn end(context: &Context, closes: &Closes) -> Result<(), Failure> {
+    let closed = context.trees.runtime.handle().block_on(closes.end());
+    closed.map_err(|error| Failure::new(format!("what a client has written is lost: {error}")))
+}
+
 /// Stores what clients have written.
-fn end(context: &Context, trees: &[Tree]) -> Result<(), Failure> {
-    for cache in trees.iter().flat_map(|tree| &tree.caches) {
+fn store(context: &Context, trees: &[Tree]) -> Result<(), Failure> {
+    let caches = trees.iter().flat_map(|tree| &tree.caches);
+    for cache in caches.clone() {
         context.trees.runtime.handle().block_on(cache.end());
+    }
+    if let Some(lost) = caches.flat_map(outrigger_layer_cache::Control::lost).next() {
+        return Err(Failure::new(format!("what a client has written is lost: {}", lost.error)));
     }
     for control in trees.iter().filter_map(|tree| tree.control.as_ref()) {
         control.close().map_err(|error| Failure::new(error.why()))?;
