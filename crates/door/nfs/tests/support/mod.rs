@@ -30,6 +30,8 @@ pub struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
+        // Its port is free once it has ended.
+        let _ = self.runtime.handle().block_on(&mut self.task);
     }
 }
 
