@@ -12,11 +12,11 @@ use outrigger_core::{Cx, Peer};
 use outrigger_proto_nfs3::nfs::{self, Call, CreateHow};
 use outrigger_proto_nfs3::results::{AttrsFailed, LinkFailed, RenameFailed, WccFailed};
 use outrigger_proto_nfs3::types::{FileHandle, Status, Wcc as NfsWcc};
-use outrigger_proto_nfs3::{mount as mount3, nlm, portmap};
-use outrigger_proto_xdr::rpc::{
+use outrigger_proto_nfs3::xdr::rpc::{
     self, AcceptStatus, AuthStatus, Body, Denied, Message, Messages, Versions, accepted,
 };
-use outrigger_proto_xdr::{DecodeError, Decoder, Encoded, Xdr};
+use outrigger_proto_nfs3::xdr::{DecodeError, Decoder, Encoded, Xdr};
+use outrigger_proto_nfs3::{mount as mount3, nlm, portmap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

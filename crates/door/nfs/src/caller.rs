@@ -2,7 +2,7 @@
 //! Which clients may ask, and on whose behalf a call is made.
 
 use outrigger_core::{Credentials, Groups};
-use outrigger_proto_xdr::rpc::{AUTH_NONE, Auth, AuthStatus};
+use outrigger_proto_nfs3::xdr::rpc::{AUTH_NONE, Auth, AuthStatus};
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
@@ -124,7 +124,7 @@ impl Callers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_proto_xdr::rpc::AuthSys;
+    use outrigger_proto_nfs3::xdr::rpc::AuthSys;
 
     fn has(network: &str, address: &str) -> bool {
         network.parse::<Network>().unwrap().has(address.parse().unwrap())
@@ -159,7 +159,7 @@ mod tests {
                 machine: Default::default(),
                 uid: 0,
                 gid: 0,
-                gids: outrigger_proto_xdr::Array::new(vec![0, 5]).unwrap(),
+                gids: outrigger_proto_nfs3::xdr::Array::new(vec![0, 5]).unwrap(),
             };
             let callers = Callers { squash, ..Callers::default() };
             callers.credentials(&Auth::from(&user)).unwrap()
@@ -177,7 +177,7 @@ mod tests {
             machine: Default::default(),
             uid: 1000,
             gid: 0,
-            gids: outrigger_proto_xdr::Array::new(vec![0, 5]).unwrap(),
+            gids: outrigger_proto_nfs3::xdr::Array::new(vec![0, 5]).unwrap(),
         };
         let seen = Callers::default().credentials(&Auth::from(&user)).unwrap();
         assert_eq!(

@@ -3,8 +3,8 @@
 
 use crate::answer::Dispatch;
 use bytes::{Buf, Bytes};
-use outrigger_proto_xdr::Encoded;
-use outrigger_proto_xdr::record::Records;
+use outrigger_proto_nfs3::xdr::Encoded;
+use outrigger_proto_nfs3::xdr::record::Records;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ enum Broken {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Record(#[from] outrigger_proto_xdr::record::RecordTooLong),
+    Record(#[from] outrigger_proto_nfs3::xdr::record::RecordTooLong),
     #[error("a message is no call")]
     NoCall,
     #[error("nothing moved for {} s", PATIENCE.as_secs())]

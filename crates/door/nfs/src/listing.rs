@@ -10,7 +10,7 @@ use outrigger_proto_nfs3::results::{
     AttrsFailed, Entries, EntriesPlus, Entry, EntryPlus, FsInfo, FsStat, Pathconf,
 };
 use outrigger_proto_nfs3::types::{Name, Properties, Status, Time, Verifier};
-use outrigger_proto_xdr::{List, Xdr};
+use outrigger_proto_nfs3::xdr::{List, Xdr};
 
 /// Cookies of `.` and `..`, which the core's listings do not have. A listing begins with them.
 const DOT: u64 = COOKIE_MAX + 1;

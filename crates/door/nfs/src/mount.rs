@@ -6,8 +6,8 @@ use crate::export::{Export, Outcome};
 use outrigger_core::FileKind;
 use outrigger_proto_nfs3::mount::{Call, DirPath, ExportEntry, HostName, MountEntry, Mounted, Status};
 use outrigger_proto_nfs3::types::{self as nfs, FileType};
-use outrigger_proto_xdr::rpc::AUTH_SYS;
-use outrigger_proto_xdr::{Array, Encoded, List};
+use outrigger_proto_nfs3::xdr::rpc::AUTH_SYS;
+use outrigger_proto_nfs3::xdr::{Array, Encoded, List};
 
 pub(crate) async fn answer(dispatch: &Dispatch, caller: &Caller, call: Call) -> Encoded {
     let xid = caller.xid;

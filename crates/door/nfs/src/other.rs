@@ -4,8 +4,8 @@
 use crate::answer::success;
 use outrigger_proto_nfs3::nlm::{self, Results, ShareResults, Status, TestResults, TestStatus};
 use outrigger_proto_nfs3::portmap::{self, Call, Mapping, TCP};
+use outrigger_proto_nfs3::xdr::{Encoded, List};
 use outrigger_proto_nfs3::{mount, nfs};
-use outrigger_proto_xdr::{Encoded, List};
 
 /// The programs that this port has, with their versions.
 const PROGRAMS: [(u32, u32); 4] = [

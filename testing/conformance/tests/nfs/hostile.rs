@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clients that lie, break off, flood or do not listen.
 
-mod support;
-
+use crate::support::{Client, Running, at, options, serve, serve_at, tree, user};
 use bytes::Bytes;
 use outrigger_core::ops::Read;
 use outrigger_core::{Abilities, Answer, Cx, Errno, Inline, Notify, Request, Service};
@@ -11,13 +10,12 @@ use outrigger_driver_mem::Mem;
 use outrigger_proto_nfs3::nfs::procedure as nfs;
 use outrigger_proto_nfs3::nfs::{CreateArgs, CreateHow, ReadArgs};
 use outrigger_proto_nfs3::types::{FileHandle, SetAttrs, Stable, Status};
-use outrigger_proto_xdr::rpc::{self, AcceptStatus, AuthStatus, Denied};
+use outrigger_proto_nfs3::xdr::rpc::{self, AcceptStatus, AuthStatus, Denied};
 use outrigger_runtime::Threads;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Client, Running, at, options, serve, serve_at, tree, user};
 
 fn mem() -> Arc<dyn Service> {
     let runtime = Arc::new(Threads::new());

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each procedure does, on a tree in memory and on a directory of the host.
 
-mod support;
-
+use crate::support::{Client, Running, at, options, serve, tree};
 use outrigger_core::{Inline, Service, Stack};
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::{Mem, Options};
@@ -19,7 +18,6 @@ use outrigger_proto_nfs3::types::{
 use outrigger_runtime::Threads;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use support::{Client, Running, at, options, serve, tree};
 
 fn mem() -> Arc<dyn Service> {
     let runtime = Arc::new(Threads::new());
@@ -192,7 +190,7 @@ fn permissions_that_a_caller_has() {
         let asked = AccessArgs { object: file, access };
         let granted = client.call::<nfs::Access>(&asked).unwrap().access;
         assert_eq!(granted, Access::READ | Access::MODIFY | Access::EXTEND, "the superuser");
-        client.auth = support::user(1234, 1234);
+        client.auth = crate::support::user(1234, 1234);
         assert_eq!(client.call::<nfs::Access>(&asked).unwrap().access, Access::empty(), "another user");
     });
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server, and a client that asks it one call after the other.
-#![allow(dead_code, reason = "each test program uses some of it")]
 
 use bytes::Bytes;
 use outrigger_core::Service;
@@ -8,10 +7,10 @@ use outrigger_door_nfs::{Callers, KEY_LEN, Options, Server, Squash, Tree};
 use outrigger_proto_nfs3::nfs::procedure as nfs;
 use outrigger_proto_nfs3::nfs::{CreateArgs, CreateHow, MkDirArgs, ReadArgs, WriteArgs};
 use outrigger_proto_nfs3::types::{Content, DirName, FileHandle, Name, SetAttrs, Stable, Status};
+use outrigger_proto_nfs3::xdr::record::Records;
+use outrigger_proto_nfs3::xdr::rpc::{self, AcceptStatus, Auth, AuthSys, Body, Message};
+use outrigger_proto_nfs3::xdr::{Decoder, Procedure, Xdr};
 use outrigger_proto_nfs3::{mount, results};
-use outrigger_proto_xdr::record::Records;
-use outrigger_proto_xdr::rpc::{self, AcceptStatus, Auth, AuthSys, Body, Message};
-use outrigger_proto_xdr::{Decoder, Procedure, Xdr};
 use outrigger_runtime::Threads;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -153,8 +152,8 @@ impl Client {
 }
 
 pub fn user(uid: u32, gid: u32) -> Auth {
-    let machine = outrigger_proto_xdr::Text::new("test".to_owned()).unwrap();
-    let gids = outrigger_proto_xdr::Array::new(vec![gid]).unwrap();
+    let machine = outrigger_proto_nfs3::xdr::Text::new("test".to_owned()).unwrap();
+    let gids = outrigger_proto_nfs3::xdr::Array::new(vec![gid]).unwrap();
     Auth::from(&AuthSys { stamp: 0, machine, uid, gid, gids })
 }
 

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The NFS door over real drivers, asked by a client that can say anything.
+
+mod hostile;
+mod procedures;
+mod support;
