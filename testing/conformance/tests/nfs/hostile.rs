@@ -71,7 +71,7 @@ fn programs_versions_procedures_and_arguments_that_there_are_none_of() {
     let (_running, mut client, _) = start();
     let ask = |client: &mut Client, program: u32, version: u32, procedure: u32| {
         let numbers = [77, 0, 2, program, version, procedure, 0, 0, 0, 0, 5];
-        let mut message = (0x8000_0000_u32 | numbers.len() as u32 * 4).to_be_bytes().to_vec();
+        let mut message = (0x8000_0000_u32 | (numbers.len() as u32 * 4)).to_be_bytes().to_vec();
         message.extend(numbers.iter().flat_map(|number: &u32| number.to_be_bytes()));
         client.send(&message);
         let reply = client.receive().unwrap();
