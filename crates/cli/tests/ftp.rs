@@ -233,3 +233,52 @@ fn a_server_that_sets_no_times_refuses_them_where_they_are_set_and_has_what_was_
     moved.ok();
     assert!(stored("moved") == "content" && !place.at("f1").exists());
 }
+
+/// Pure-FTPd stores such a name with `_` in place of the blank, over the file of that name.
+#[test]
+fn a_name_that_the_server_would_change_into_that_of_another_file_is_refused() {
+    let Some(far) = Far::new(Ftpd::PureFtpd) else { return };
+    far.mount(&[]);
+    let precious = far.server.root().join("a_");
+    fs::write(&precious, "precious").unwrap();
+    fs::write(far.place.at("m/new"), "new").unwrap();
+    for name in ["a ", "a\t", "a\x01"] {
+        let at = far.place.at("m").join(name);
+        let refused = fs::write(&at, "other").unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::INVAL.raw_os_error()), "{name:?}");
+        assert!(fs::rename(far.place.at("m/new"), &at).is_err(), "{name:?}");
+        assert!(fs::create_dir(&at).is_err(), "{name:?}");
+    }
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    fs::write(far.place.at("m/a b"), "a blank inside").unwrap();
+    assert_eq!(fs::read(far.server.root().join("a b")).unwrap(), b"a blank inside");
+}
+
+/// Pure-FTPd shows 10,000 names at most, and says so in its last reply.
+#[test]
+fn a_listing_that_the_server_cuts_off_is_an_error() {
+    let Some(far) = Far::new(Ftpd::PureFtpd) else { return };
+    let many = far.server.root().join("many");
+    fs::create_dir(&many).unwrap();
+    (0..10_050).for_each(|number| fs::write(many.join(number.to_string()), "").unwrap());
+    fs::set_permissions(&many, PermissionsExt::from_mode(0o777)).unwrap();
+    assert!(far.place.run(&["ls", &far.location("/many")]).refused(1).contains("10000"));
+    let copied = far.place.run(&["cp", "-r", &far.location("/many"), "copy"]);
+    assert_eq!(copied.code, Some(1), "{}", copied.err);
+}
+
+#[test]
+fn fsync_by_another_open_file_fails_while_it_is_not_known_that_a_file_was_lost() {
+    let Some(far) = Far::new(Ftpd::PureFtpd) else { return };
+    let small = far.server.root().join("small");
+    fs::create_dir(&small).unwrap();
+    far.place
+        .run_as("mount", &["-t", "tmpfs", "-o", "size=1m,mode=777", "none", small.to_str().unwrap()])
+        .ok();
+    far.mount(&["-o", "write=behind"]);
+    fs::write(far.place.at("m/small/large"), vec![7; 3 << 20]).unwrap();
+    let synced = File::open(far.place.at("m/small/large")).and_then(|file| file.sync_all());
+    far.place.run(&["umount", "m"]);
+    far.place.run_as("umount", &[small.to_str().unwrap()]).ok();
+    assert!(synced.is_err());
+}

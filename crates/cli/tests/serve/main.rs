@@ -26,8 +26,8 @@ impl Serving {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.strip_prefix("nfs://127.0.0.1:").unwrap_or_else(|| panic!("{line:?}"));
-        let port = address.split('/').next().unwrap().parse().unwrap();
+        let address = line.strip_prefix("127.0.0.1:").unwrap_or_else(|| panic!("{line:?}"));
+        let port = address.split(' ').next().unwrap().parse().unwrap();
         Serving { child, port }
     }
 

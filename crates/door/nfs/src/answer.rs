@@ -9,7 +9,7 @@ use crate::handle::Sealer;
 use crate::{mount, other};
 use bytes::{Bytes, BytesMut};
 use outrigger_core::{Cx, Peer};
-use outrigger_proto_nfs3::nfs::{self, Call, CreateHow};
+use outrigger_proto_nfs3::nfs::{self, Call};
 use outrigger_proto_nfs3::results::{AttrsFailed, LinkFailed, RenameFailed, WccFailed};
 use outrigger_proto_nfs3::types::{FileHandle, Status, Wcc as NfsWcc};
 use outrigger_proto_nfs3::xdr::rpc::{
@@ -20,6 +20,7 @@ use outrigger_proto_nfs3::{mount as mount3, nlm, portmap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::watch;
 
 /// What all connections share.
 pub(crate) struct Dispatch {
@@ -27,6 +28,8 @@ pub(crate) struct Dispatch {
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) callers: Callers,
     pub(crate) port: u16,
+    /// True once no more calls are taken.
+    pub(crate) closing: watch::Sender<bool>,
     duplicates: Duplicates,
     requests: AtomicU64,
 }
@@ -45,7 +48,7 @@ type Refused = rpc::Reply;
 impl Dispatch {
     pub(crate) fn new(exports: Vec<Export>, sealer: Arc<Sealer>, callers: Callers, port: u16) -> Self {
         let (duplicates, requests) = (Duplicates::default(), AtomicU64::new(1));
-        Dispatch { exports, sealer, callers, port, duplicates, requests }
+        Dispatch { exports, sealer, callers, port, closing: watch::Sender::new(false), duplicates, requests }
     }
 
     /// The reply to a message; `None` where it is no call.
@@ -115,17 +118,17 @@ impl Dispatch {
         if !caller.is_trusted && !matches!(call, Call::Null(())) {
             return Err(denied(AuthStatus::TOO_WEAK));
         }
-        if changes(&call) {
-            caller.cx.wcc = Some(Arc::default());
-        }
-        if !must_not_repeat(&call) {
+        if !changes(&call) {
             return Ok(self.nfs(caller.xid, &caller.cx, call).await);
         }
+        caller.cx.wcc = Some(Arc::default());
+        // A slow write whose client has repeated it and gone on must not come after what that does next.
+        let is_kept = must_not_repeat(&call);
         loop {
             match self.duplicates.see(key) {
                 Seen::First(first) => {
                     let reply = self.nfs(caller.xid, &caller.cx, call).await.into_bytes();
-                    first.replied(reply.clone());
+                    first.replied(reply.clone(), is_kept);
                     return Ok(whole(&reply));
                 }
                 Seen::Again(first) => {
@@ -242,17 +245,15 @@ fn failed(xid: u32, status: Status, failure: &Failure) -> Encoded {
 
 /// Whether a procedure changes a file or directory, and answers with its attributes before and after.
 fn changes(call: &Call) -> bool {
-    matches!(call, Call::SetAttr(_) | Call::Write(_) | Call::Commit(_) | Call::Create(_))
-        || must_not_repeat(call)
+    matches!(call, Call::SetAttr(_) | Call::Write(_) | Call::Commit(_)) || must_not_repeat(call)
 }
 
 /// Whether a repetition would fail or do something else (RFC 1813, section 4.5).
 fn must_not_repeat(call: &Call) -> bool {
     match call {
-        Call::Create(args) => !matches!(args.how, CreateHow::Exclusive(_)),
         // It would find another ctime.
         Call::SetAttr(args) => args.guard.is_some(),
-        Call::MkDir(_) | Call::SymLink(_) | Call::MkNod(_) => true,
+        Call::Create(_) | Call::MkDir(_) | Call::SymLink(_) | Call::MkNod(_) => true,
         Call::Remove(_) | Call::RmDir(_) | Call::Rename(_) | Call::Link(_) => true,
         _ => false,
     }

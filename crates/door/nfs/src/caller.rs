@@ -111,6 +111,10 @@ impl Callers {
             return Ok(anonymous);
         }
         let user = auth.sys()?;
+        // To system calls it means "as before", which would be this process's own.
+        if [user.uid, user.gid].iter().chain(user.gids.iter()).any(|&number| number == u32::MAX) {
+            return Err(AuthStatus::BAD_CREDENTIAL);
+        }
         if self.squash == Squash::All || self.squash == Squash::Root && user.uid == 0 {
             return Ok(anonymous);
         }
@@ -184,6 +188,16 @@ mod tests {
             seen,
             Credentials { groups: Groups::of(&[NOBODY.1, 5]), ..Credentials::new(1000, NOBODY.1) }
         );
+    }
+
+    #[test]
+    fn the_number_that_means_no_user_is_refused_wherever_it_stands() {
+        for (uid, gid, other) in [(u32::MAX, 1, 1), (1, u32::MAX, 1), (1, 1, u32::MAX)] {
+            let gids = outrigger_proto_nfs3::xdr::Array::new(vec![other]).unwrap();
+            let user = AuthSys { stamp: 0, machine: Default::default(), uid, gid, gids };
+            let callers = Callers { squash: Squash::None, ..Callers::default() };
+            assert_eq!(callers.credentials(&Auth::from(&user)), Err(AuthStatus::BAD_CREDENTIAL));
+        }
     }
 
     #[test]

@@ -5,16 +5,19 @@ use crate::answer::Dispatch;
 use bytes::{Buf, Bytes};
 use outrigger_proto_nfs3::xdr::Encoded;
 use outrigger_proto_nfs3::xdr::record::Records;
+use outrigger_proto_nfs3::xdr::rpc::{self, AcceptStatus};
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// The longest call: content of a write and what is around it.
@@ -23,6 +26,13 @@ pub(crate) const RECORD_MAX: usize = crate::IO_MAX as usize + (8 << 10);
 const CALLS: usize = 128;
 /// How long the rest of a record, and room for a reply, may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a connection is kept on which nothing is asked: a client that comes back connects again.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// The longest call of a client at a port that any user can use, and how long its connection is kept without one.
+const STRANGERS_MAX: usize = 4 << 10;
+const STRANGERS_IDLE: Duration = Duration::from_secs(10);
 
 /// Why a connection ends before its client ends it.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +49,7 @@ enum Broken {
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(dispatch: Arc<Dispatch>, stream: TcpStream, peer: SocketAddr, session: u64) {
+    let is_trusted = dispatch.callers.trusts(peer);
     // Replies are whole when they are written.
     let _ = stream.set_nodelay(true);
     let (from, to) = stream.into_split();
@@ -48,8 +59,13 @@ pub(crate) async fn serve(dispatch: Arc<Dispatch>, stream: TcpStream, peer: Sock
         session,
         calls: Arc::new(Semaphore::new(CALLS)),
         to: Arc::new(Mutex::new(to)),
+        broken: Arc::default(),
+        is_trusted,
     };
-    match connection.run(from).await {
+    let ended = connection.run(from).await;
+    // What has begun is answered, as far as the client takes it.
+    let _ = connection.calls.acquire_many(CALLS as u32).await;
+    match ended {
         Ok(()) => tracing::debug!(%peer, "the client has closed the connection"),
         Err(error) => tracing::info!(%peer, %error, "the connection ends"),
     }
@@ -61,11 +77,17 @@ struct Connection {
     session: u64,
     calls: Arc<Semaphore>,
     to: Arc<Mutex<OwnedWriteHalf>>,
+    /// Notified when a reply could not be sent.
+    broken: Arc<Notify>,
+    is_trusted: bool,
 }
 
 impl Connection {
     async fn run(&self, mut from: OwnedReadHalf) -> Result<(), Broken> {
-        let mut records = Records::new(RECORD_MAX);
+        // Those who are not trusted can ask what is exported, and that is short.
+        let (max, idle) = if self.is_trusted { (RECORD_MAX, IDLE) } else { (STRANGERS_MAX, STRANGERS_IDLE) };
+        let mut records = Records::new(max);
+        let mut closing = self.dispatch.closing.subscribe();
         loop {
             while let Some(message) = records.next()? {
                 let call = Arc::clone(&self.calls).acquire_owned().await.map_err(io::Error::other)?;
@@ -73,10 +95,16 @@ impl Connection {
             }
             records.release();
             let whole = records.is_between();
-            let read = from.read_buf(records.space());
-            let count = match whole {
-                true => read.await?,
-                false => timeout(PATIENCE, read).await.map_err(|_| Broken::Stuck)??,
+            let patience = if whole { idle } else { PATIENCE.min(idle) };
+            let read = tokio::select! {
+                read = timeout(patience, from.read_buf(records.space())) => read,
+                _ = closing.wait_for(|&closing| closing) => return Ok(()),
+                () = self.broken.notified() => return Err(Broken::Stuck),
+            };
+            let count = match read {
+                Ok(count) => count?,
+                Err(_) if whole => return Ok(()),
+                Err(_) => return Err(Broken::Stuck),
             };
             if count == 0 {
                 return if whole {
@@ -92,25 +120,49 @@ impl Connection {
     async fn begin(&self, message: Bytes, call: OwnedSemaphorePermit) -> Result<(), Broken> {
         let dispatch = Arc::clone(&self.dispatch);
         let (peer, session) = (self.peer, self.session);
-        let mut answer = Box::pin(async move { dispatch.answer(message, peer, session).await });
-        let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        let xid = rpc::xid(&message).unwrap_or_default();
+        let mut answer =
+            Caught { answer: Box::pin(async move { dispatch.answer(message, peer, session).await }), xid };
+        let at_once = poll_fn(|context| Poll::Ready(Pin::new(&mut answer).poll(context))).await;
         match at_once {
             Poll::Ready(reply) => {
                 let reply = reply.ok_or(Broken::NoCall)?;
                 send(&self.to, reply).await
             }
             Poll::Pending => {
-                let to = Arc::clone(&self.to);
+                let (to, broken) = (Arc::clone(&self.to), Arc::clone(&self.broken));
                 tokio::spawn(async move {
-                    let Some(reply) = answer.await else { return };
-                    if let Err(error) = send(&to, reply).await {
+                    let sent = match answer.await {
+                        Some(reply) => send(&to, reply).await,
+                        None => Err(Broken::NoCall),
+                    };
+                    if let Err(error) = sent {
                         tracing::debug!(%peer, %error, "a reply was not delivered");
+                        broken.notify_one();
                     }
                     drop(call);
                 });
                 Ok(())
             }
         }
+    }
+}
+
+/// An answer that is an error of the server when working on it panics: other calls of the connection go on.
+struct Caught {
+    answer: Pin<Box<dyn Future<Output = Option<Encoded>> + Send>>,
+    xid: u32,
+}
+
+impl Future for Caught {
+    type Output = Option<Encoded>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = catch_unwind(AssertUnwindSafe(|| self.answer.as_mut().poll(context)));
+        polled.unwrap_or_else(|_| {
+            tracing::error!("working on a call panicked");
+            Poll::Ready(Some(rpc::reply(self.xid, rpc::accepted(AcceptStatus::SystemError)).finish()))
+        })
     }
 }
 

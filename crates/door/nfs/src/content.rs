@@ -4,6 +4,7 @@
 use crate::convert;
 use crate::export::{Export, Outcome};
 use crate::files::Used;
+use outrigger_core::attr::W_OK;
 use outrigger_core::ops::{self, FSync, ReadLink, SetAttr, Write};
 use outrigger_core::{Cx, Handle, OpCode, Payload};
 use outrigger_proto_nfs3::nfs::{AccessArgs, CommitArgs, ReadArgs, SetAttrArgs, WriteArgs};
@@ -47,6 +48,8 @@ impl Export {
         let attr = self.attr(cx, file.node).await.map_err(|status| AttrsFailed { status, attrs: None })?;
         let attrs = Some(self.attrs(&attr));
         let mask = convert::mask(args.access, attr.is_dir());
+        // Whoever asks whether anything may be written is answered no: an error would keep it from reading, too.
+        let mask = if self.abilities.read_only { mask & !W_OK } else { mask };
         let granted = self.ask(cx, ops::Access { node: file.node, mask }).await;
         let granted = granted.map_err(|status| AttrsFailed { status, attrs })?;
         Ok(AccessOk { attrs, access: convert::granted(args.access, attr.is_dir(), granted.0) })
@@ -66,7 +69,11 @@ impl Export {
         file: &Used<'_>,
         args: &ReadArgs,
     ) -> Result<ReadOk, AttrsFailed> {
-        let len = args.count.min(self.io_max());
+        // There is nothing beyond the largest file.
+        let len = match args.offset.checked_add(args.count.into()) {
+            Some(end) if end <= i64::MAX as u64 => args.count.min(self.io_max()),
+            _ => 0,
+        };
         let content = self.content(cx, file, args.offset, len).await;
         let attrs = self.after(cx, file.node).await;
         let data = content.map_err(|status| AttrsFailed { status, attrs })?;
@@ -137,7 +144,13 @@ impl Export {
             return Ok(());
         }
         let synced = self.ask(cx, FSync { node: file.node, handle: Handle::NONE, data_only }).await;
-        synced.inspect_err(|_| self.has_lost_writes())
+        let is_loss =
+            |status: &Status| [Status::IO, Status::NOSPC, Status::DQUOT, Status::FBIG].contains(status);
+        synced.inspect_err(|status| {
+            if is_loss(status) {
+                self.has_lost_writes()
+            }
+        })
     }
 
     fn io_max(&self) -> u32 {

@@ -118,7 +118,8 @@ pub(crate) fn status(error: &Error) -> Status {
         Errno::EPERM => Status::PERM,
         Errno::ENOENT => Status::NOENT,
         Errno::ENXIO => Status::NXIO,
-        Errno::EACCES => Status::ACCES,
+        // A mount point stays one, however often the client asks.
+        Errno::EACCES | Errno::EBUSY => Status::ACCES,
         Errno::EEXIST => Status::EXIST,
         Errno::EXDEV => Status::XDEV,
         Errno::ENODEV => Status::NODEV,
@@ -135,7 +136,7 @@ pub(crate) fn status(error: &Error) -> Status {
         Errno::ESTALE => Status::STALE,
         Errno::ENOSYS | Errno::EOPNOTSUPP => Status::NOTSUPP,
         // The client asks again.
-        Errno::EAGAIN | Errno::EINTR | Errno::ENOMEM | Errno::EBUSY => Status::JUKEBOX,
+        Errno::EAGAIN | Errno::EINTR | Errno::ENOMEM => Status::JUKEBOX,
         _ => Status::IO,
     }
 }

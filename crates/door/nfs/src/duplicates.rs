@@ -10,12 +10,15 @@ use outrigger_core::lock;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Replies that are remembered at most.
 const REPLIES: usize = 8192;
-/// Bytes of a call that tell it from another one with the same number.
-const CHECKED: usize = 512;
+/// For how long. A client that has waited for longer gives up, or numbers its calls anew.
+const LIFE: Duration = Duration::from_secs(120);
+/// Bytes of a call that tell it from another one with the same number: all but most of what a write writes.
+const CHECKED: usize = 4096;
 
 /// What makes a call the same as an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,10 +42,21 @@ pub(crate) struct Duplicates(Mutex<Calls>);
 
 #[derive(Default)]
 struct Calls {
+    known: HashMap<Key, Known>,
+    /// Those that have replies, the oldest first, with when they began.
+    replied: VecDeque<(Key, Instant)>,
+}
+
+struct Known {
+    began: Instant,
     /// `None` in the channel while the call runs.
-    known: HashMap<Key, watch::Receiver<Option<Bytes>>>,
-    /// Those that have replies, the oldest first.
-    replied: VecDeque<Key>,
+    reply: watch::Receiver<Option<Bytes>>,
+}
+
+impl Known {
+    fn is_too_old(&self) -> bool {
+        self.reply.borrow().is_some() && self.began.elapsed() > LIFE
+    }
 }
 
 /// What a call is.
@@ -57,40 +71,45 @@ pub(crate) enum Seen<'a> {
 pub(crate) struct First<'a> {
     all: &'a Duplicates,
     key: Key,
+    began: Instant,
     reply: watch::Sender<Option<Bytes>>,
-    has_replied: bool,
+    is_kept: bool,
 }
 
 impl Duplicates {
     pub(crate) fn see(&self, key: Key) -> Seen<'_> {
         let mut calls = lock(&self.0);
-        if let Some(reply) = calls.known.get(&key) {
-            return Seen::Again(reply.clone());
+        if let Some(known) = calls.known.get(&key).filter(|known| !known.is_too_old()) {
+            return Seen::Again(known.reply.clone());
         }
-        let (reply, receiver) = watch::channel(None);
-        calls.known.insert(key, receiver);
-        Seen::First(First { all: self, key, reply, has_replied: false })
+        let ((reply, receiver), began) = (watch::channel(None), Instant::now());
+        calls.known.insert(key, Known { began, reply: receiver });
+        Seen::First(First { all: self, key, began, reply, is_kept: false })
     }
 }
 
 impl First<'_> {
-    /// Remembers the reply.
-    pub(crate) fn replied(mut self, reply: Bytes) {
-        self.has_replied = true;
+    /// Gives the reply to repetitions that wait for it, and to later ones if it `is_kept`.
+    pub(crate) fn replied(mut self, reply: Bytes, is_kept: bool) {
         self.reply.send_replace(Some(reply));
+        if !is_kept {
+            return;
+        }
+        self.is_kept = true;
         let mut calls = lock(&self.all.0);
-        calls.replied.push_back(self.key);
+        calls.replied.push_back((self.key, self.began));
         if calls.replied.len() > REPLIES
-            && let Some(oldest) = calls.replied.pop_front()
+            && let Some((key, began)) = calls.replied.pop_front()
+            && calls.known.get(&key).is_some_and(|known| known.began == began)
         {
-            calls.known.remove(&oldest);
+            calls.known.remove(&key);
         }
     }
 }
 
 impl Drop for First<'_> {
     fn drop(&mut self) {
-        if !self.has_replied {
+        if !self.is_kept {
             lock(&self.all.0).known.remove(&self.key);
         }
     }
@@ -128,7 +147,7 @@ mod tests {
         let all = Duplicates::default();
         let running = first(&all, key(b"one"));
         let repeated = again(&all, key(b"one")).unwrap();
-        running.replied(Bytes::from_static(b"reply"));
+        running.replied(Bytes::from_static(b"reply"), true);
         assert_eq!(reply_of(repeated).await.unwrap(), b"reply"[..]);
         assert_eq!(reply_of(again(&all, key(b"one")).unwrap()).await.unwrap(), b"reply"[..]);
         assert!(again(&all, key(b"two")).is_none());
@@ -145,11 +164,21 @@ mod tests {
         assert!(again(&all, key(b"one")).is_none());
     }
 
+    #[tokio::test]
+    async fn a_call_that_may_be_repeated_is_known_while_it_runs_only() {
+        let all = Duplicates::default();
+        let running = first(&all, key(b"one"));
+        let repeated = again(&all, key(b"one")).unwrap();
+        running.replied(Bytes::from_static(b"reply"), false);
+        assert_eq!(reply_of(repeated).await.unwrap(), b"reply"[..]);
+        assert!(again(&all, key(b"one")).is_none());
+    }
+
     #[test]
     fn memory_is_bounded() {
         let all = Duplicates::default();
         for number in 0..REPLIES + 10 {
-            first(&all, key(&number.to_be_bytes())).replied(Bytes::new());
+            first(&all, key(&number.to_be_bytes())).replied(Bytes::new(), true);
         }
         assert_eq!(lock(&all.0).known.len(), REPLIES);
         assert!(again(&all, key(&0_usize.to_be_bytes())).is_none());

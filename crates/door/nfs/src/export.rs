@@ -28,19 +28,19 @@ pub(crate) struct Export {
 pub(crate) type Outcome<T> = std::result::Result<T, Status>;
 
 impl Export {
-    /// The tree of `service`, exported as `name`. `held` is how many files of it are remembered; `run` is drawn by each process,
+    /// The tree of `service`, which alone has `identity`, exported as `name`. `held` is how many files of it are remembered; `run` is drawn by each process,
     /// and in its handles unless the tree `is_lasting`.
     ///
     /// # Errors
     /// Those of [`Files::new`].
     pub(crate) fn new(
-        name: String,
+        (name, identity): (String, &[u8]),
         service: Arc<dyn Service>,
         sealer: Arc<Sealer>,
         held: usize,
         (run, is_lasting): (u64, bool),
     ) -> Result<Self> {
-        let fsid = hash::siphash13(name.as_bytes());
+        let fsid = hash::siphash13(&[name.as_bytes(), b"\0", identity].concat());
         let id = ExportId(fsid as u32);
         Ok(Export {
             files: Files::new(id, service.clone(), held, (run, is_lasting))?,

@@ -9,7 +9,7 @@ use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::ops::{Forget, Resolve, Walk};
 use outrigger_core::reply::Entry;
 use outrigger_core::{
-    Abilities, Cx, Errno, Generation, Identity, Name, Node, OpCode, Result, Service, ask, lock,
+    Abilities, Credentials, Cx, Errno, Generation, Identity, Name, Node, OpCode, Result, Service, ask, lock,
 };
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -30,6 +30,8 @@ pub(crate) struct Files {
     has_keys: bool,
     /// What tells apart the numbers of this run from those of others; 0 where they are the same.
     run: u64,
+    /// Whether the root is the same in other runs.
+    is_lasting: bool,
     /// How many nodes are held at most.
     max: usize,
     held: Mutex<Held>,
@@ -61,14 +63,23 @@ pub(crate) struct Used<'a> {
     pub(crate) id: FileId,
     /// The tree's number.
     pub(crate) node: Node,
+    generation: Generation,
 }
 
 impl Drop for Used<'_> {
     fn drop(&mut self) {
-        if let Some(reference) = lock(&self.files.held).get(self.id.node) {
-            // Another file may have the number meanwhile.
-            reference.uses = reference.uses.saturating_sub(1);
+        let mut held = lock(&self.files.held);
+        // Another file may have the number meanwhile.
+        let same = |reference: &&mut Reference| reference.is(self.node, self.generation);
+        if let Some(reference) = held.get(self.id.node).filter(same) {
+            reference.uses -= 1;
         }
+    }
+}
+
+impl Reference {
+    fn is(&self, node: Node, generation: Generation) -> bool {
+        (self.node, self.generation) == (node, generation)
     }
 }
 
@@ -80,9 +91,9 @@ impl Held {
         }
     }
 
-    /// Takes out what no request uses now.
-    fn take(&mut self, number: Node) -> Option<Reference> {
-        self.get(number).filter(|reference| reference.uses == 0)?;
+    /// Takes out a reference to `node` that no request uses now.
+    fn take(&mut self, number: Node, node: Node) -> Option<Reference> {
+        self.get(number).filter(|reference| reference.uses == 0 && reference.node == node)?;
         self.recent.remove(&number)
     }
 
@@ -115,12 +126,13 @@ impl Files {
         let paths = if by_number { None } else { Some(NodeTable::in_memory(PATHS)?) };
         let run = if by_number && is_lasting && identity == Identity::Persistent { 0 } else { run };
         let has_keys = identity == Identity::Persistent;
-        Ok(Files { export, service, paths, has_keys, run, max, held: Mutex::default() })
+        Ok(Files { export, service, paths, has_keys, run, is_lasting, max, held: Mutex::default() })
     }
 
     /// The directory that is exported.
     pub(crate) fn root(&self) -> FileId {
-        self.id(Node::ROOT, Generation(0))
+        let generation = Generation(if self.is_lasting { 0 } else { self.run });
+        FileId { export: self.export, node: Node::ROOT, generation }
     }
 
     fn id(&self, node: Node, generation: Generation) -> FileId {
@@ -133,15 +145,14 @@ impl Files {
     /// `ESTALE` when there is none any more, or another one in its place.
     pub(crate) async fn find(&self, cx: &Cx, id: FileId) -> Result<Used<'_>> {
         if id.node == Node::ROOT {
-            return if id == self.root() {
-                Ok(Used { files: self, id, node: Node::ROOT })
-            } else {
-                Err(Errno::ESTALE.into())
-            };
+            let root = Used { files: self, id, node: Node::ROOT, generation: Generation(0) };
+            return if id == self.root() { Ok(root) } else { Err(Errno::ESTALE.into()) };
         }
         if let Some(used) = self.held(id)? {
             return Ok(used);
         }
+        // Whoever has a handle could once look it up: what directories above allow to others is not asked again.
+        let cx = &Cx { cred: Credentials::ROOT, ..cx.aside() };
         let generation = Generation(id.generation.0 ^ self.run);
         let entry = match &self.paths {
             None => ask(&*self.service, cx, Resolve { node: id.node, generation: Some(generation) }).await?,
@@ -161,7 +172,7 @@ impl Files {
             return Err(Errno::ESTALE.into());
         }
         reference.uses += 1;
-        Ok(Some(Used { files: self, id, node: reference.node }))
+        Ok(Some(Used { files: self, id, node: reference.node, generation: reference.generation }))
     }
 
     /// The generation in handles.
@@ -204,17 +215,28 @@ impl Files {
 
     /// Takes over the reference of `entry`, to which `name` in `dir` leads, and says what handles of it have.
     pub(crate) async fn found(&self, cx: &Cx, dir: FileId, name: &Name, entry: &Entry) -> Result<FileId> {
-        let number = match &self.paths {
-            None => entry.node,
-            Some(paths) => paths.found(dir.node, name, self.key(entry))?,
+        let number = match self.number(dir, name, entry) {
+            Ok(number) => number,
+            Err(error) => {
+                self.give_back(cx, entry).await;
+                return Err(error);
+            }
         };
         self.keep(cx, number, entry).await;
-        let idle = lock(&self.held).trim(self.max);
-        for reference in idle {
-            self.forget(cx, reference.node, reference.count).await;
-        }
         let generation = if self.paths.is_some() { Generation(0) } else { entry.generation };
         Ok(self.id(number, generation))
+    }
+
+    /// The number in handles of what `name` in `dir` leads to.
+    fn number(&self, dir: FileId, name: &Name, entry: &Entry) -> Result<Node> {
+        let Some(paths) = &self.paths else { return Ok(entry.node) };
+        let known = paths.get(dir.node, name);
+        let is_another = |reference: &mut Reference| !reference.is(entry.node, entry.generation);
+        if known.is_some_and(|number| lock(&self.held).get(number).is_some_and(is_another)) {
+            // The tree says that another file has the name now: handles of the former one do not lead to it.
+            paths.removed(dir.node, name);
+        }
+        paths.found(dir.node, name, self.key(entry))
     }
 
     /// The file for the entry of a directory that is not below one with a known name, as `..` is.
@@ -225,7 +247,13 @@ impl Files {
         }
         let number = match &self.paths {
             None => entry.node,
-            Some(paths) => paths.names(dir.node)?.first().ok_or(Errno::ESTALE)?.0,
+            Some(paths) => match paths.names(dir.node).map(|names| names.first().map(|(above, _)| *above)) {
+                Ok(Some(above)) => above,
+                _ => {
+                    self.give_back(cx, entry).await;
+                    return Err(Errno::ESTALE.into());
+                }
+            },
         };
         self.keep(cx, number, entry).await;
         let generation = if self.paths.is_some() { Generation(0) } else { entry.generation };
@@ -235,17 +263,20 @@ impl Files {
     /// Holds the reference of `entry` under this number, in place of what was held there.
     async fn keep(&self, cx: &Cx, number: Node, entry: &Entry) {
         let (node, generation) = (entry.node, entry.generation);
-        let replaced = {
+        let idle = {
             let mut held = lock(&self.held);
-            match held.get(number) {
-                Some(reference) if (reference.node, reference.generation) == (node, generation) => {
+            let replaced = match held.get(number) {
+                Some(reference) if reference.is(node, generation) => {
                     reference.count += 1;
                     None
                 }
                 _ => held.recent.insert(number, Reference { node, generation, count: 1, uses: 0 }),
-            }
+            };
+            let mut idle = held.trim(self.max);
+            idle.extend(replaced);
+            idle
         };
-        if let Some(reference) = replaced {
+        for reference in idle {
             self.forget(cx, reference.node, reference.count).await;
         }
     }
@@ -260,14 +291,15 @@ impl Files {
         let _ = ask(&*self.service, &cx.aside(), Forget { node, count }).await;
     }
 
-    /// The file that `entry` was has lost its last name: what is held of it is given back, or it would stay for ever.
-    pub(crate) async fn ended(&self, cx: &Cx, dir: FileId, name: &Name, entry: &Entry) {
-        let number = match &self.paths {
-            None => Some(entry.node),
-            Some(paths) => paths.get(dir.node, name),
-        };
-        let ended = number.and_then(|number| lock(&self.held).take(number));
-        if let Some(reference) = ended.filter(|reference| reference.node == entry.node) {
+    /// The number in handles of what `name` in `dir` is known to lead to, which is `entry`.
+    pub(crate) fn known(&self, dir: FileId, name: &Name, entry: &Entry) -> Option<Node> {
+        self.paths.as_ref().map_or(Some(entry.node), |paths| paths.get(dir.node, name))
+    }
+
+    /// The file with this number has lost its last name: what is held of it is given back, or it would stay for ever.
+    pub(crate) async fn ended(&self, cx: &Cx, number: Node, entry: &Entry) {
+        let ended = lock(&self.held).take(number, entry.node);
+        if let Some(reference) = ended {
             self.forget(cx, reference.node, reference.count).await;
         }
     }

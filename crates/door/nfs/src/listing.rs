@@ -148,7 +148,7 @@ impl Export {
         let mut is_full = false;
         for dirent in listed.entries {
             // The references of those that do not fit are given back.
-            is_full = is_full || !self.add(cx, dir, &dirent, &mut room, &mut entries).await?;
+            is_full = is_full || !self.add(cx, dir, &dirent, &mut room, &mut entries).await;
             if is_full && dirent.entry.node != Node(0) {
                 self.files.give_back(cx, &dirent.entry).await;
             }
@@ -164,7 +164,7 @@ impl Export {
         dirent: &DirentPlus,
         room: &mut Room,
         entries: &mut Vec<EntryPlus>,
-    ) -> Outcome<bool> {
+    ) -> bool {
         let DirentPlus { cookie, name, entry } = dirent;
         let (fileid, has_node) = (entry.attr.ino, entry.node != Node(0));
         let attrs = has_node.then(|| self.attrs(&entry.attr));
@@ -173,14 +173,15 @@ impl Export {
         let object = has_node.then(|| self.handle(dir.id));
         listed.object = object;
         if !room.takes(&listed) {
-            return Ok(false);
+            return false;
         }
         if has_node {
             let id = self.files.found(cx, dir.id, name, entry).await;
-            listed.object = Some(self.handle(id.map_err(|error| self.failed("handle", &error))?));
+            // Without a handle, the client looks the name up.
+            listed.object = id.ok().map(|id| self.handle(id));
         }
         entries.push(listed);
-        Ok(true)
+        true
     }
 
     /// The file number that `.` or `..` shows.
@@ -188,7 +189,10 @@ impl Export {
         if cookie == DOT || dir.node == Node::ROOT || !self.abilities.ops.has(OpCode::Parent) {
             return Ok(self.attr(cx, dir.node).await?.ino);
         }
-        let entry = self.ask(cx, Parent { dir: dir.node }).await?;
+        // Who may list a directory may perhaps not search it.
+        let Ok(entry) = self.ask(cx, Parent { dir: dir.node }).await else {
+            return Ok(self.attr(cx, dir.node).await?.ino);
+        };
         self.files.give_back(cx, &entry).await;
         Ok(entry.attr.ino)
     }

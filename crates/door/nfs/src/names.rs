@@ -124,7 +124,7 @@ impl Export {
             }
             (FileKind::Regular, None) => Ok(entry),
             _ => {
-                self.give_back(cx, &entry).await;
+                self.files.give_back(cx, &entry).await;
                 Err(Status::EXIST)
             }
         }
@@ -146,7 +146,7 @@ impl Export {
         let is_it =
             entry.attr.kind() == FileKind::Regular && (entry.attr.atime, entry.attr.mtime) == (atime, mtime);
         if !is_it {
-            self.give_back(cx, &entry).await;
+            self.files.give_back(cx, &entry).await;
             return Err(Status::EXIST);
         }
         Ok(entry)
@@ -162,7 +162,7 @@ impl Export {
 
     /// A new regular file with these attributes; `EXIST` where the name is taken.
     async fn new_file(&self, cx: &Cx, dir: Node, name: &Name, attrs: SetAttrs) -> Outcome<Entry> {
-        let name = name.clone();
+        let (name, made_name) = (name.clone(), name.clone());
         let (mode, initial, rest) = self.beginning(attrs, FILE_MODE);
         let entry = match self.abilities.ops.has(OpCode::MkNod) {
             // It is not opened, so nothing has to be closed.
@@ -175,12 +175,32 @@ impl Export {
                 let created = self.ask(cx, Create { dir, name, mode, umask: 0, flags, initial }).await?;
                 let (node, handle) = (created.entry.node, created.opened.handle);
                 let owner = LockOwner::default();
-                let _ =
-                    self.ask(&cx.aside(), Release { node, handle, flags, owner, flock_release: false }).await;
+                self.ask(&cx.aside(), Release { node, handle, flags, owner, flock_release: false }).await?;
                 created.entry
             }
         };
-        self.complete(cx, entry, rest).await
+        self.complete_new(cx, (dir, made_name), entry, rest).await
+    }
+
+    /// Sets what a new file has to have besides. One that is not as it was asked for is removed: it would be in the way of the next
+    /// attempt.
+    async fn complete_new(
+        &self,
+        cx: &Cx,
+        (dir, name): (Node, Name),
+        entry: Entry,
+        rest: SetAttrs,
+    ) -> Outcome<Entry> {
+        let is_dir = entry.attr.is_dir();
+        let made = self.complete(cx, entry, rest).await;
+        if made.is_err() {
+            let cx = cx.aside();
+            let _ = match is_dir {
+                true => self.ask(&cx, RmDir { dir, name }).await,
+                false => self.ask(&cx, Unlink { dir, name }).await,
+            };
+        }
+        made
     }
 
     /// What a new file begins with: its mode, what is set together with its name, and what is set after that.
@@ -207,14 +227,10 @@ impl Export {
                 Ok(entry)
             }
             Err(status) => {
-                self.give_back(cx, &entry).await;
+                self.files.give_back(cx, &entry).await;
                 Err(status)
             }
         }
-    }
-
-    async fn give_back(&self, cx: &Cx, entry: &Entry) {
-        self.files.give_back(cx, entry).await;
     }
 
     pub(crate) async fn make_dir(
@@ -228,7 +244,8 @@ impl Export {
             let (mode, initial, rest) = self.beginning(convert::set_attrs(&args.attrs)?, DIR_MODE);
             let make = MkDir { dir: dir.node, name: name.clone(), mode, umask: 0, initial };
             let entry = self.ask(cx, make).await?;
-            Ok((name, self.complete(cx, entry, SetAttrs { size: None, ..rest }).await?))
+            let (at, rest) = ((dir.node, name.clone()), SetAttrs { size: None, ..rest });
+            Ok((name, self.complete_new(cx, at, entry, rest).await?))
         };
         self.made(cx, dir, made.await).await
     }
@@ -247,7 +264,8 @@ impl Export {
             let attrs = SetAttrs { mode: None, size: None, ..convert::set_attrs(&args.attrs)? };
             let (_, initial, rest) = self.beginning(attrs, 0);
             let entry = self.ask(cx, SymLink { dir: dir.node, name: name.clone(), target, initial }).await?;
-            Ok((name, self.complete(cx, entry, rest).await?))
+            let at = (dir.node, name.clone());
+            Ok((name, self.complete_new(cx, at, entry, rest).await?))
         };
         self.made(cx, dir, made.await).await
     }
@@ -274,7 +292,8 @@ impl Export {
             let mode = kind.bits() | mode;
             let make = MkNod { dir: dir.node, name: name.clone(), mode, umask: 0, rdev, initial };
             let entry = self.ask(cx, make).await?;
-            Ok((name, self.complete(cx, entry, SetAttrs { size: None, ..rest }).await?))
+            let (at, rest) = ((dir.node, name.clone()), SetAttrs { size: None, ..rest });
+            Ok((name, self.complete_new(cx, at, entry, rest).await?))
         };
         self.made(cx, dir, made.await).await
     }
@@ -293,28 +312,31 @@ impl Export {
                 true => self.ask(cx, RmDir { dir: dir.node, name: name.clone() }).await,
                 false => self.ask(cx, Unlink { dir: dir.node, name: name.clone() }).await,
             };
-            self.lost_name(cx, dir, &name, victim, done.is_ok()).await;
-            done?;
-            self.files.removed(dir.id, &name);
-            Ok(())
+            if done.is_ok() {
+                self.files.removed(dir.id, &name);
+            }
+            self.lost_name(cx, victim, done.is_ok()).await;
+            done
         };
         let removed = removed.await;
         let wcc = self.wcc(cx, dir.node).await;
         removed.map(|()| WccOk { wcc }).map_err(|status| WccFailed { status, wcc })
     }
 
-    /// What `name` leads to before it is removed or replaced, with one more reference.
-    async fn victim(&self, cx: &Cx, dir: &Used<'_>, name: &Name) -> Option<Entry> {
-        self.ask(cx, Lookup { dir: dir.node, name: name.clone() }).await.ok()
+    /// What `name` leads to before it is removed or replaced, with one more reference, and its number in handles.
+    async fn victim(&self, cx: &Cx, dir: &Used<'_>, name: &Name) -> Option<(Entry, Option<Node>)> {
+        let entry = self.ask(cx, Lookup { dir: dir.node, name: name.clone() }).await.ok()?;
+        let number = self.files.known(dir.id, name, &entry);
+        Some((entry, number))
     }
 
     /// Gives back what is held of a file that has lost its last name, and the reference of [`Export::victim`].
-    async fn lost_name(&self, cx: &Cx, dir: &Used<'_>, name: &Name, victim: Option<Entry>, is_done: bool) {
-        let Some(entry) = victim else { return };
-        if is_done && (entry.attr.nlink <= 1 || entry.attr.is_dir()) {
-            self.files.ended(cx, dir.id, name, &entry).await;
+    async fn lost_name(&self, cx: &Cx, victim: Option<(Entry, Option<Node>)>, is_done: bool) {
+        let Some((entry, number)) = victim else { return };
+        if let Some(number) = number.filter(|_| is_done && (entry.attr.nlink <= 1 || entry.attr.is_dir())) {
+            self.files.ended(cx, number, &entry).await;
         }
-        self.give_back(cx, &entry).await;
+        self.files.give_back(cx, &entry).await;
     }
 
     pub(crate) async fn rename(
@@ -330,10 +352,11 @@ impl Export {
             let flags = RenameFlags::empty();
             let rename = Rename { dir: from_dir.node, name, to_dir: to_dir.node, to_name, flags };
             let done = self.ask(cx, rename).await;
-            self.lost_name(cx, to_dir, &to, victim, done.is_ok()).await;
-            done?;
-            self.files.renamed((from_dir.id, &from), (to_dir.id, &to));
-            Ok(())
+            if done.is_ok() {
+                self.files.renamed((from_dir.id, &from), (to_dir.id, &to));
+            }
+            self.lost_name(cx, victim, done.is_ok()).await;
+            done
         };
         let renamed = renamed.await;
         let (one, two) = (self.wcc(cx, from_dir.node).await, self.wcc(cx, to_dir.node).await);

@@ -15,9 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Connections at once; further ones are closed.
 const CONNECTIONS: usize = 512;
+/// The same for clients at ports that any user can use, where these are not trusted.
+const STRANGERS: usize = 32;
 /// How long to wait when no connection can be taken, for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -25,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Tree {
     /// What clients mount it by: a path; slashes at its ends mean nothing.
     pub name: String,
+    /// What no other tree has, such as the path of its LOCATION: handles of one tree are none of another that is exported by the
+    /// same name later.
+    pub identity: Vec<u8>,
     /// The tree.
     pub service: Arc<dyn Service>,
     /// Whether it is the same after this process has ended. Handles of a tree in memory are stale then.
@@ -61,6 +67,8 @@ fn random<const N: usize>() -> Result<[u8; N]> {
 pub struct Server {
     listener: TcpListener,
     dispatch: Arc<Dispatch>,
+    connections: Arc<Semaphore>,
+    strangers: Arc<Semaphore>,
 }
 
 impl Server {
@@ -73,17 +81,20 @@ impl Server {
         let run = u64::from_ne_bytes(random()?);
         let sealer = Arc::new(Sealer::new(&options.key));
         let mut exports: Vec<Export> = Vec::new();
-        for Tree { name, service, is_lasting } in trees {
+        for Tree { name, identity, service, is_lasting } in trees {
             let name = name.trim_matches('/').to_owned();
-            let export = Export::new(name, service, sealer.clone(), options.held, (run, is_lasting))?;
-            if exports.iter().any(|other| other.id == export.id) {
+            let export =
+                Export::new((name, &identity), service, sealer.clone(), options.held, (run, is_lasting))?;
+            if exports.iter().any(|other| other.name == export.name || other.id == export.id) {
                 return Err(Errno::EEXIST.because(format!("two trees are exported as '/{}'", export.name)));
             }
             exports.push(export);
         }
+        let (connections, strangers) =
+            (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Semaphore::new(STRANGERS)));
         let port = listener.local_addr()?.port();
         let dispatch = Arc::new(Dispatch::new(exports, sealer, options.callers, port));
-        Ok(Server { listener, dispatch })
+        Ok(Server { listener, dispatch, connections, strangers })
     }
 
     /// Where it listens.
@@ -94,9 +105,16 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves clients until the task is dropped. What runs then goes on to its end.
+    /// Takes no more calls, and waits for those that run, for at most `limit`.
+    pub async fn close(&self, limit: Duration) {
+        self.dispatch.closing.send_replace(true);
+        if timeout(limit, self.connections.acquire_many(CONNECTIONS as u32)).await.is_err() {
+            tracing::warn!("calls still run");
+        }
+    }
+
+    /// Serves clients until the future is dropped. Connections stay until [`Server::close`].
     pub async fn run(&self) {
-        let connections = Arc::new(Semaphore::new(CONNECTIONS));
         let sessions = AtomicU64::new(1);
         loop {
             let (stream, peer) = match self.listener.accept().await {
@@ -111,8 +129,11 @@ impl Server {
                 tracing::warn!(%peer, "refused: not in a network that may ask");
                 continue;
             }
-            let Ok(permit) = connections.clone().try_acquire_owned() else {
-                tracing::warn!(%peer, "refused: there are {CONNECTIONS} connections already");
+            // Any user of an admitted machine can make connections of strangers: they have few places, of their own.
+            let is_trusted = self.dispatch.callers.trusts(peer);
+            let places = if is_trusted { &self.connections } else { &self.strangers };
+            let Ok(permit) = places.clone().try_acquire_owned() else {
+                tracing::warn!(%peer, is_trusted, "refused: there are too many connections");
                 continue;
             };
             tracing::debug!(%peer, "connected");

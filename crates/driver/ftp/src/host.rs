@@ -110,6 +110,14 @@ impl Host {
         }
     }
 
+    /// Ends a transfer; what the server says of it.
+    async fn last_reply(&self, Transfer { mut session, data }: Transfer) -> Result<Reply, Fault> {
+        drop(data);
+        let reply = session.finish(&self.dialer).await?;
+        session.give_back();
+        Ok(reply)
+    }
+
     async fn listing(
         &self,
         lines: &[Vec<u8>],
@@ -126,7 +134,18 @@ impl Host {
         };
         let (limits, most) = ((files.timeout, LINE_MAX), (files.max_listing, "max_listing"));
         receive_lines(&mut data, limits, most, take).await?;
-        self.finish(Transfer { session, data }).await?;
+        let reply = self.last_reply(Transfer { session, data }).await?;
+        if reply
+            .lines
+            .iter()
+            .any(|line| line.to_ascii_lowercase().windows(9).any(|word| word == b"truncated"))
+        {
+            // Pure-FTPd stops after so many names (-L), and says so in its last reply only.
+            let said = reply.text().escape_ascii().to_string();
+            return Err(Errno::EFBIG
+                .because(format!("the server shows only a part of the directory: {said}"))
+                .into());
+        }
         Ok(listing)
     }
 }
@@ -148,6 +167,13 @@ impl FileServer for Host {
     }
 
     fn check(&self, path: &[u8]) -> Result<()> {
+        let rewrites = self.features.get().is_some_and(|features| features.has("SITE PURE"));
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let is_odd = name.ends_with(b" ") || name.iter().any(|&byte| byte < b' ' || byte == 0x7f);
+        if rewrites && is_odd {
+            let why = "Pure-FTPd takes a blank at the end of a name, and control characters, for '_'";
+            return Err(Errno::EINVAL.because(why));
+        }
         line("MLST", path).map(drop)
     }
 
@@ -209,17 +235,15 @@ impl FileServer for Host {
         within(limit, "receiving", transfer.data.read_buf(buffer)).await.map_err(Fault::Lost)
     }
 
-    async fn finish(&self, Transfer { mut session, data }: Transfer) -> Result<(), Fault> {
-        drop(data);
-        session.finish(&self.dialer).await?;
-        session.give_back();
-        Ok(())
+    async fn finish(&self, transfer: Transfer) -> Result<(), Fault> {
+        self.last_reply(transfer).await.map(drop)
     }
 
     async fn send(&self, path: &[u8], how: Put, staged: &Staged, from: u64) -> Result<(), Fault> {
         let verb = if how == Put::Whole { "STOR" } else { "APPE" };
         let (Transfer { mut session, data }, _) = self.transfer(&[line(verb, path)?]).await?;
-        let (limit, finish) = (self.dialer.options.files.timeout, session.finish(&self.dialer));
+        let finish = async { session.finish(&self.dialer).await.map(drop) };
+        let limit = self.dialer.options.files.timeout;
         let sent = send_staged(data, (staged, from), limit, finish).await;
         if matches!(sent, Ok(()) | Err(Fault::Refused(_))) {
             session.give_back();

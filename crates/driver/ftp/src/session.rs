@@ -281,11 +281,11 @@ impl Session {
     }
 
     /// A data connection has ended; the transfer is complete only if the server says so.
-    pub(crate) async fn finish(&mut self, dialer: &Dialer) -> Result<(), Fault> {
+    pub(crate) async fn finish(&mut self, dialer: &Dialer) -> Result<Reply, Fault> {
         let reply = self.reply(dialer, true).await?;
         match reply.code {
             425 | 426 => Err(Fault::Lost(Refused(reply).error())),
-            _ => good(reply).map(drop),
+            _ => good(reply),
         }
     }
 }

@@ -53,6 +53,13 @@ impl Callers {
         if !self.may_switch || is_own && groups.is_none() {
             return create();
         }
+        // To the system calls that number means "as before".
+        if caller.uid == u32::MAX
+            || caller.gid == u32::MAX
+            || groups.is_some_and(|groups| groups.contains(&u32::MAX))
+        {
+            return Err(outrigger_core::Errno::EINVAL.because("a user or group of number 4294967295"));
+        }
         keep_capabilities()?;
         let _restore = Switched { own: &self.own, groups: groups.is_some() };
         if let Some(groups) = groups {

@@ -164,9 +164,15 @@ impl Inner {
         BeingClosed(Arc::clone(self), (node, handle))
     }
 
-    /// Waits for the files that were open for writing and are being closed now.
-    pub(crate) async fn closed(&self) {
-        let now: Vec<_> = lock(&self.closing.files).keys().copied().collect();
+    /// Whether a file is being closed now that was open for writing.
+    pub(crate) fn is_being_closed(&self, node: Node) -> bool {
+        lock(&self.closing.files).keys().any(|(closing, _)| *closing == node)
+    }
+
+    /// Waits for the files that were open for writing and are being closed now: for all, or for this one.
+    pub(crate) async fn closed(&self, only: Option<Node>) {
+        let is_meant = |(node, _): &(Node, Handle)| only.is_none_or(|only| only == *node);
+        let now: Vec<_> = lock(&self.closing.files).keys().copied().filter(is_meant).collect();
         let are_closed = || {
             let files = lock(&self.closing.files);
             now.iter().all(|file| !files.contains_key(file)).then_some(())
@@ -191,7 +197,7 @@ impl Inner {
                 }));
             }
         }
-        self.closed().await;
+        self.closed(None).await;
     }
 
     /// Closes what is open below, if anything is.

@@ -548,15 +548,23 @@ impl Inner {
     }
 
     pub(crate) fn fsync<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: FSync) -> Answer<'a> {
-        let Some(open) = self.handles.file(op.node, op.handle).filter(|open| open.delays()) else {
+        let node = op.node;
+        let open = self.handles.file(node, op.handle).filter(|open| open.delays());
+        let file = open.as_ref().map(|open| Arc::clone(&open.file)).or_else(|| self.writeback.file(node));
+        if file.is_none() && !self.is_being_closed(node) && self.writeback.error_of(node).is_none() {
             return self.pass(cx, op.into());
-        };
+        }
         Answer::later(async move {
-            self.written(op.node, &open.file).await;
+            // What other programs have written and closed is synchronised, too, by whatever handle.
+            self.closed(Some(node)).await;
+            if let Some(file) = file {
+                self.written(node, &file).await;
+            }
             let reply = self.pass(cx, op.into()).await;
-            let error = lock(&open.file.delayed).fsync_error(&mut lock(&open.errors_seen));
-            let Some(error) = error else { return reply };
-            self.writeback.reported(open.node);
+            let error =
+                open.and_then(|open| lock(&open.file.delayed).fsync_error(&mut lock(&open.errors_seen)));
+            let Some(error) = error.or_else(|| self.writeback.error_of(node)) else { return reply };
+            self.writeback.reported(node);
             Reply::Error(error)
         })
     }
@@ -575,7 +583,7 @@ impl Inner {
                 }
             }
             if dir.is_none() {
-                self.closed().await;
+                self.closed(None).await;
             }
             let reply = match dir.is_some() || self.has(OpCode::SyncFs) {
                 true => self.pass(cx, request).await,

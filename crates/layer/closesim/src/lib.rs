@@ -59,7 +59,7 @@ use inner::{Inner, Supplied};
 use outrigger_core::option::option;
 use outrigger_core::registry::{LayerInfo, Made};
 use outrigger_core::{
-    Abilities, Answer, Cx, Error, Layer, OptionTable, Place, Request, Result, Runtime, Service,
+    Abilities, Answer, Cx, Error, Layer, OpCode, OpSet, OptionTable, Place, Request, Result, Runtime, Service,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,7 +189,9 @@ impl Layer for CloseSim {
         let supplied = Supplied::of(&below);
         let anonymous_io = below.anonymous_io || below.stateless_files || supplied.files;
         let lasting_cookies = below.lasting_cookies || supplied.dirs && below.cookies_by_name;
-        Abilities { anonymous_io, lasting_cookies, ..below }
+        // Without an fsync of its own, a tree stores at the close, which an fsync without a handle brings about.
+        let fsync = if supplied.files { OpSet::of(&[OpCode::FSync]) } else { OpSet::of(&[]) };
+        Abilities { anonymous_io, lasting_cookies, ops: below.ops.union(fsync), ..below }
     }
 }
 

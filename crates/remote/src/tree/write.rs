@@ -171,8 +171,13 @@ impl<S: FileServer> Inner<S> {
         let rest = async move {
             let _lock = inner.locks.lock(node).await;
             match inner.open.is_open(node) {
-                // It was opened again meanwhile.
-                true => Ok(()),
+                // It was opened again meanwhile, and loses its silly name when that ends.
+                true => {
+                    if was_removed {
+                        inner.open.mark_removed(node);
+                    }
+                    Ok(())
+                }
                 false => inner.closed(node, was_removed).await,
             }
         };

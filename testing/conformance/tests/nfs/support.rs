@@ -52,7 +52,7 @@ pub fn serve_at(address: SocketAddr, trees: Vec<Tree>, options: Options) -> Runn
 }
 
 pub fn tree(name: &str, service: Arc<dyn Service>) -> Tree {
-    Tree { name: name.to_owned(), service, is_lasting: true }
+    Tree { name: name.to_owned(), identity: b"tree".to_vec(), service, is_lasting: true }
 }
 
 pub struct Client {

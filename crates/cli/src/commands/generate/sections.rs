@@ -64,6 +64,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "guard",
         &["outrigger guard -- sshfs host:/ /mnt/host", "outrigger --timeout 2 guard -- bindfs src mnt"],
     ),
+    (
+        "serve",
+        &[
+            "outrigger serve nfs disk.img",
+            "outrigger serve nfs --listen 0.0.0.0 --allow 192.0.2.0/24 --export /music=/srv/music --export /old=backup.tar.gz",
+        ],
+    ),
     ("umount", &["outrigger umount /mnt"]),
     ("status", &["outrigger status", "outrigger --json status /mnt", "outrigger status --metrics"]),
     ("trace", &["outrigger trace /mnt", "outrigger --json trace /mnt"]),
@@ -171,6 +178,7 @@ const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
         "Where indexes of archives, and content of other hosts if wanted, are kept.",
     ),
     ("XDG_STATE_HOME", &["mount", "guard", "status", "doctor"], "Where reports of crashes are kept."),
+    ("STATE_DIRECTORY", &["serve"], "As --state; systemd(1) sets it."),
     (
         "XDG_RUNTIME_DIR",
         &["mount", "guard", "umount", "status", "trace", "flush", "upgrade"],
@@ -197,6 +205,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("~/.cache/outrigger/index", "Indexes of archives."),
     ("~/.local/state/outrigger", "Reports of crashes, the latest few."),
+    ("~/.local/state/outrigger/nfs.key", "The key of the file handles of \\fBoutrigger serve nfs\\fR."),
     ("/etc/fstab", "Mounts of the type outrigger; see mount.outrigger(8)."),
     (
         "outrigger-mount@.service, outrigger-guard@.service",

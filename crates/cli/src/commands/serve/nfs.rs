@@ -21,44 +21,51 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Files of a tree whose numbers are remembered.
-const HELD: usize = 1 << 17;
+const HELD: usize = 1 << 15;
+/// How long calls that run may take in the end.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Arguments of `serve nfs`.
 ///
-/// NFS, MOUNT and portmap answer at one port, so no other program is needed:
+/// NFS, MOUNT and portmap answer at one port, so no other program is needed. At a client with Linux:
 /// `mount -t nfs -o vers=3,tcp,port=2049,mountport=2049,mountproto=tcp,nolock HOST:/ DIR`
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "outrigger serve nfs [OPTIONS] LOCATION\n       outrigger serve nfs [OPTIONS] --export PATH=LOCATION..."
+)]
 pub struct Nfs {
     /// The tree that is exported as `/`.
     #[arg(value_name = "LOCATION", required_unless_present = "export")]
     location: Option<OsString>,
-    /// Export another tree as PATH; can be repeated.
+    /// Export the tree LOCATION as PATH; can be repeated.
     #[arg(long, value_name = "PATH=LOCATION", value_parser = clap::value_parser!(Exported))]
     export: Vec<Exported>,
-    /// Where to listen: an address, a port, or both. Port 0 takes any that is free.
+    /// Listen at this address, port, or both. A port alone is one of 127.0.0.1; port 0 takes any that is free.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:2049", value_parser = address)]
     listen: SocketAddr,
-    /// Answer clients of this network, as in 192.0.2.0/24; can be repeated. Without it, only those of this machine.
+    /// Serve clients in this network only, as in 192.0.2.0/24; can be repeated. The default is this machine: add 127.0.0.0/8 to keep it.
     #[arg(long, value_name = "NETWORK")]
     allow: Vec<Network>,
-    /// Answer clients at ports that any user of a machine can use (1024 and more). Whoever can connect can then be any user.
+    /// Accept clients at ports of 1024 and more, as `insecure` of exports(5). Any program on a machine that may connect can then claim
+    /// to be any user.
     #[arg(long)]
     insecure: bool,
-    /// Which users of clients are the anonymous user here: the superuser, all, or none.
-    #[arg(long, value_name = "WHO", default_value = "root")]
-    squash: Whom,
-    /// The anonymous user and group, by number.
-    #[arg(long, value_name = "UID:GID", default_value = "65534:65534", value_parser = anonymous)]
-    anonymous: (u32, u32),
+    /// Treat these users of clients as the anonymous user. The default is root; for a server that does not run as root it is all.
+    #[arg(long, value_name = "WHO")]
+    squash: Option<Whom>,
+    /// The anonymous user and group, by number. The default is 65534:65534; for a server that does not run as root it is its user.
+    #[arg(long, value_name = "UID:GID", value_parser = anonymous)]
+    anonymous: Option<(u32, u32)>,
     /// Refuse every change.
     #[arg(long)]
     read_only: bool,
-    /// Where to keep what file handles are made with. Clients of a server that is started again go on if it is the same.
+    /// Keep the key of file handles in DIR/outrigger. With another key, clients get "Stale file handle" after a restart.
     #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY", hide_env = true)]
     state: Option<PathBuf>,
-    /// Options of the driver (`outrigger drivers` lists them). Those that name programs stand in front of LOCATION.
+    /// Options of the drivers (`outrigger drivers` lists them).
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 }
@@ -76,7 +83,14 @@ impl FromStr for Exported {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
             Some((path, location)) if path.starts_with('/') && !location.is_empty() => {
-                Ok(Exported { path: path.to_owned(), location: location.into() })
+                let names: Vec<&str> =
+                    path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+                match names.contains(&"..") {
+                    true => Err("'..' in the PATH of an export".to_owned()),
+                    false => {
+                        Ok(Exported { path: format!("/{}", names.join("/")), location: location.into() })
+                    }
+                }
             }
             _ => Err("PATH=LOCATION expected, with a PATH that begins with '/', as in /music=HOST:music"
                 .to_owned()),
@@ -91,18 +105,23 @@ enum Whom {
     Root,
     /// Everyone.
     All,
-    /// Nobody: clients are believed.
+    /// No one: user numbers are taken as the client sends them.
     None,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let wrong =
-        |_| "an address and a port expected, as in 127.0.0.1:2049, [::1]:2049 or 0.0.0.0:2049".to_owned();
-    match (text.trim_start_matches(':').parse::<u16>(), text.parse::<IpAddr>()) {
-        (Ok(port), _) => Ok(SocketAddr::new(here, port)),
-        (_, Ok(address)) => Ok(SocketAddr::new(address, PORT)),
-        _ => text.parse().map_err(wrong),
+    let alone = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    if let Ok(address) = alone.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, PORT));
+    }
+    let text = text.replacen("localhost", "127.0.0.1", 1);
+    let port = text.strip_prefix(':').unwrap_or(&text);
+    match (port.parse::<u16>(), &*text) {
+        (Ok(port), _) => Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
+        (_, "127.0.0.1") => Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT)),
+        _ => text.parse().map_err(|_| {
+            "an address and a port expected, as in 127.0.0.1:2049, [::1]:2049 or 0.0.0.0:2049".to_owned()
+        }),
     }
 }
 
@@ -129,6 +148,7 @@ impl Nfs {
         let stacks = stacks.map_err(|error| Failure::serious(error.to_string()))?;
         let exported = named.iter().zip(&stacks).map(|((path, location), (service, _))| door::Tree {
             name: (*path).to_owned(),
+            identity: identity(location),
             service: service.clone(),
             is_lasting: trees::is_lasting(location),
         });
@@ -139,24 +159,35 @@ impl Nfs {
             let address = server.address().map_err(|error| self.cannot(&error.into()))?;
             announce(context, address, &named).map_err(output_failed)?;
             context.cancel.unless_raised(server.run()).await;
+            server.close(PATIENCE).await;
             Ok::<_, Failure>(())
         })?;
-        let closes = stacks.iter().map(|(_, closes)| closes);
-        closes.map(|closes| end(context, closes)).fold(Ok(()), Result::and).and(store(context, &trees))
+        let closed = stacks.iter().map(|(_, closes)| end(context, closes));
+        let stored = trees.iter().map(|tree| store(context, tree));
+        // All, whatever became of one.
+        let ended: Vec<_> = closed.chain(stored).chain([context.trees.changed.close()]).collect();
+        ended.into_iter().collect()
     }
 
     fn callers(&self) -> Callers {
-        let squash = match self.squash {
-            Whom::Root => Squash::Root,
-            Whom::All => Squash::All,
-            Whom::None => Squash::None,
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let squash = match (self.squash, uid.is_root()) {
+            (Some(Whom::Root), _) | (None, true) => Squash::Root,
+            // Files cannot be given to another user.
+            (Some(Whom::All), _) | (None, false) => Squash::All,
+            (Some(Whom::None), _) => Squash::None,
         };
+        let own = if uid.is_root() { NOBODY } else { (uid.as_raw(), gid.as_raw()) };
         let (networks, any_port) = (self.allow.clone(), self.insecure);
-        Callers { networks, any_port, squash, anonymous: self.anonymous }
+        Callers { networks, any_port, squash, anonymous: self.anonymous.unwrap_or(own) }
     }
 
     fn tree(&self, context: &Context, location: &OsStr) -> Result<Tree, Failure> {
-        trees::mountable(&context.trees, location, &self.options, None)
+        let mut options = self.options.clone();
+        if trees::guards_itself(&context.trees, location, &options) {
+            options.push("guard".to_owned());
+        }
+        trees::mountable(&context.trees, location, &options, None)
     }
 
     /// What a door without a kernel and without opens needs between itself and the tree, and what closes the files in the end.
@@ -180,6 +211,12 @@ impl Nfs {
     }
 }
 
+/// What tells a tree from others: where it is, as far as this machine knows.
+fn identity(location: &OsStr) -> Vec<u8> {
+    let path = std::fs::canonicalize(location).map(PathBuf::into_os_string);
+    path.unwrap_or_else(|_| location.to_owned()).into_encoded_bytes()
+}
+
 /// Says where what is served, all at once: whoever reads the first line may close the pipe.
 fn announce(context: &Context, address: SocketAddr, named: &[(&str, &OsStr)]) -> io::Result<()> {
     let line = |(path, location): &(&str, &OsStr)| {
@@ -188,7 +225,7 @@ fn announce(context: &Context, address: SocketAddr, named: &[(&str, &OsStr)]) ->
             true => {
                 format!("{}\n", json!({ "address": address.to_string(), "path": path, "location": location }))
             }
-            false => format!("nfs://{address}{path} is {location}\n"),
+            false => format!("{address} exports {path}: {location}\n"),
         }
     };
     let mut out = io::stdout().lock();
@@ -203,16 +240,16 @@ fn end(context: &Context, closes: &Closes) -> Result<(), Failure> {
 }
 
 /// Stores what clients have written.
-fn store(context: &Context, trees: &[Tree]) -> Result<(), Failure> {
-    let caches = trees.iter().flat_map(|tree| &tree.caches);
-    for cache in caches.clone() {
+fn store(context: &Context, tree: &Tree) -> Result<(), Failure> {
+    let mut lost = Vec::new();
+    for cache in &tree.caches {
         context.trees.runtime.handle().block_on(cache.end());
+        lost.extend(cache.lost());
     }
-    if let Some(lost) = caches.flat_map(outrigger_layer_cache::Control::lost).next() {
-        return Err(Failure::new(format!("what a client has written is lost: {}", lost.error)));
+    let closed = tree.control.as_ref().map_or(Ok(()), |control| control.close());
+    closed.map_err(|error| Failure::new(error.why()))?;
+    match lost.first() {
+        Some(lost) => Err(Failure::new(format!("what a client has written is lost: {}", lost.error))),
+        None => Ok(()),
     }
-    for control in trees.iter().filter_map(|tree| tree.control.as_ref()) {
-        control.close().map_err(|error| Failure::new(error.why()))?;
-    }
-    context.trees.changed.close()
 }
