@@ -31,14 +31,19 @@ fn has_machine() -> bool {
 
 /// A machine that mounts the export on /mnt and runs `script` there, with `sh -e`.
 fn machine(place: &Place, port: u16, script: &str) -> Command {
+    machine_at(place, port, "/", script)
+}
+
+/// The same with the export `path`; `$options` are those of the mount.
+fn machine_at(place: &Place, port: u16, path: &str, script: &str) -> Command {
     let options = format!(
         "addr=10.0.2.2,mountaddr=10.0.2.2,vers=3,proto=tcp,port={port},mountport={port},mountproto=tcp,nolock"
     );
-    let script =
-        format!("set -ex\nmount -t nfs -o {options} 10.0.2.2:/ /mnt\ncd /mnt\n{script}\ncd /\numount /mnt\n");
-    let path = place.file(&format!("script-{port}"), script);
+    let mount = format!("mount -t nfs -o $options 10.0.2.2:{path} /mnt");
+    let script = format!("set -ex\noptions={options}\n{mount}\ncd /mnt\n{script}\ncd /\numount /mnt\n");
+    let file = place.file(&format!("script-{port}"), script);
     let mut command = Command::new(tools().join("client-vm.sh"));
-    command.arg(path).env("VM_SECONDS", SECONDS.to_string()).stdin(Stdio::null());
+    command.arg(file).env("VM_SECONDS", SECONDS.to_string()).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -114,6 +119,32 @@ mkdir private; chmod 700 private; echo s >private/s; fails su one -c 'cat privat
 cp -a core copy; diff -r core copy; tar cf /tmp/t.tar core; mkdir out; tar xf /tmp/t.tar -C out; diff -r core out/core
 rm -rf copy out; fails test -e copy
 df . | grep -q 10.0.2.2
+"#;
+
+/// A client asks for all permissions at once, and must learn of those that it has.
+#[test]
+fn archives_and_read_only_exports_can_be_read() {
+    if !has_machine() {
+        return;
+    }
+    let place = Place::patient(Duration::from_secs(SECONDS));
+    sources(&place, "src/core");
+    place.tar("a.tar.gz", "src");
+    let trees = ["--export", "/archive=a.tar.gz", "--export", "/dir=src", "--read-only"];
+    let serving = Serving::start(&place, 0, &[&trees[..], &EVERYONE].concat());
+    let script = format!(
+        "cd /; umount /mnt; mkdir /a /d; {} /archive /a; {} /dir /d\n{READING}",
+        "remount", "remount"
+    );
+    let script = format!("remount() {{ mount -t nfs -o $options 10.0.2.2:$1 $2; }}\n{script}");
+    succeeded(&machine_at(&place, serving.port, "/dir", &script).output().unwrap());
+}
+
+const READING: &str = r#"
+fails() { if "$@"; then exit 1; fi; }
+diff -r /a/core /d/core
+fails touch /d/new; fails rm /d/core/Cargo.toml; fails sh -c 'echo >>/a/core/Cargo.toml'
+umount /a; umount /d; mount -t nfs -o $options 10.0.2.2:/dir /mnt
 "#;
 
 /// The client repeats what it did not get an answer to, with the handles it has.

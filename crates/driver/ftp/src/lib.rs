@@ -77,7 +77,7 @@ pub use options::{OPTIONS, Options, SHARED};
 use crate::session::Dialer;
 use crate::times::Times;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
-use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
+use outrigger_core::{Errno, Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_proto_ftp::pwd;
 use outrigger_toolkit_remote::{Authority, FileTree, Pool, Readings, Start, Tls};
 use std::sync::{Arc, OnceLock};
@@ -105,6 +105,10 @@ fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<d
     let mut options = Options::default();
     (options.files.tls, options.files.timeout) = (tls, site.limit(options.files.timeout));
     given.apply(&mut |key, value| options.set(key, value))?;
+    if options.files.ca.is_some() && !options.files.tls {
+        let why = "option ca: it checks a certificate, and ftp:// sends all in clear: use ftps://HOST, or the option tls";
+        return Err(Errno::EINVAL.because(why));
+    }
     let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
     let opened = site.wait_for(connect(server, options, runtime, keep))?;
     Ok(Arc::new(Serve(opened)))

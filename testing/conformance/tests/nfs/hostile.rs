@@ -8,7 +8,7 @@ use outrigger_core::{Abilities, Answer, Cx, Errno, Inline, Notify, Request, Serv
 use outrigger_door_nfs::{Callers, Options, Squash};
 use outrigger_driver_mem::Mem;
 use outrigger_proto_nfs3::nfs::procedure as nfs;
-use outrigger_proto_nfs3::nfs::{CreateArgs, CreateHow, ReadArgs};
+use outrigger_proto_nfs3::nfs::{CreateArgs, CreateHow, ReadArgs, WriteArgs};
 use outrigger_proto_nfs3::types::{FileHandle, SetAttrs, Stable, Status};
 use outrigger_proto_nfs3::xdr::rpc::{self, AcceptStatus, AuthStatus, Denied};
 use outrigger_runtime::Threads;
@@ -236,4 +236,85 @@ fn a_file_that_hangs_delays_no_other_on_the_same_connection() {
     over.store(true, Ordering::Relaxed);
     let late: Vec<Bytes> = (0..20).map(|_| client.receive().unwrap()).collect();
     assert!(late.iter().all(|reply| (1000..1020).contains(&rpc::xid(reply).unwrap())));
+}
+
+#[test]
+fn a_handle_of_one_tree_is_none_of_another_that_is_exported_by_the_same_name() {
+    let one = serve(vec![tree("/", mem())], options());
+    let mut client = Client::new(one.address);
+    let root = client.mount("/").unwrap();
+    let other = outrigger_door_nfs::Tree { identity: b"another".to_vec(), ..tree("/", mem()) };
+    let other = serve(vec![other], options());
+    let mut client = Client::new(other.address);
+    client.mount("/").unwrap();
+    assert_eq!(client.call::<nfs::GetAttr>(&root), Err(Status::STALE));
+}
+
+#[test]
+fn the_number_that_means_no_user_is_refused() {
+    let (_running, mut client, root) = start();
+    client.auth = user(u32::MAX, 1);
+    let refused = client.try_call::<nfs::GetAttr>(&root).unwrap_err();
+    assert_eq!(refused, rpc::Reply::Denied(Denied::AuthError(AuthStatus::BAD_CREDENTIAL)));
+}
+
+#[test]
+fn strangers_take_no_place_from_clients_at_trusted_ports() {
+    let callers = Callers { any_port: false, ..options().callers };
+    let running = serve(vec![tree("/", mem())], Options { callers, ..options() });
+    let strangers: Vec<_> = (0..40).map(|_| TcpStream::connect(running.address).unwrap()).collect();
+    let refused = strangers.iter().rev().take(5).filter(|stream| {
+        let mut stream = *stream;
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        matches!(stream.read(&mut [0; 1]), Ok(0)) || stream.take_error().is_ok_and(|error| error.is_some())
+    });
+    assert_eq!(refused.count(), 5);
+}
+
+/// A tree whose writes to the front wait until they may happen.
+struct Slow(Arc<dyn Service>, Arc<AtomicBool>);
+
+impl Service for Slow {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        match &request {
+            Request::Write(write) if write.offset == 0 && !self.1.load(Ordering::Relaxed) => {
+                Answer::later(async move {
+                    while !self.1.load(Ordering::Relaxed) {
+                        tokio::task::yield_now().await;
+                    }
+                    self.0.call(cx, request).await
+                })
+            }
+            _ => self.0.call(cx, request),
+        }
+    }
+    fn abilities(&self) -> Abilities {
+        self.0.abilities()
+    }
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.0.attach(notify);
+    }
+}
+
+/// Else a client that has lost its connection would write the file again, go on, and see the old write come after that.
+#[test]
+fn a_write_that_is_repeated_while_it_runs_happens_once_and_both_get_its_reply() {
+    let go = Arc::new(AtomicBool::new(false));
+    let running = serve(vec![tree("/", Arc::new(Slow(mem(), go.clone())))], options());
+    let mut first = Client::new(running.address);
+    let root = first.mount("/").unwrap();
+    let file = first.create(root, "file");
+    let data = outrigger_proto_nfs3::types::Content::new(Bytes::from_static(b"old")).unwrap();
+    let args = WriteArgs { file, offset: 0, count: 3, stable: Stable::Unstable, data };
+    let call = rpc::call::<nfs::Write>(77, &user(0, 0), &args).finish().into_bytes();
+    first.send(&call);
+    let mut second = Client::new(running.address);
+    second.send(&call);
+    // Both are known to the server once it has answered something that came after them.
+    first.call::<nfs::Null>(&());
+    second.call::<nfs::Null>(&());
+    go.store(true, Ordering::Relaxed);
+    let replies = [first.receive().unwrap(), second.receive().unwrap()];
+    assert_eq!(replies[0], replies[1]);
+    assert_eq!(second.read(file, 0, 10).unwrap().data[..], *b"old");
 }

@@ -9,7 +9,7 @@ use outrigger_layer_simulate::Simulate;
 use outrigger_proto_nfs3::mount;
 use outrigger_proto_nfs3::nfs::procedure as nfs;
 use outrigger_proto_nfs3::nfs::{
-    AccessArgs, CommitArgs, CreateArgs, CreateHow, LinkArgs, MkNodArgs, MkNodWhat, ReadDirArgs,
+    AccessArgs, CommitArgs, CreateArgs, CreateHow, LinkArgs, MkDirArgs, MkNodArgs, MkNodWhat, ReadDirArgs,
     ReadDirPlusArgs, RenameArgs, SetAttrArgs, SymLinkArgs,
 };
 use outrigger_proto_nfs3::types::{
@@ -282,4 +282,51 @@ fn directories_of_exports_are_mounted_and_nothing_else() {
     let exports = client.call::<mount::procedure::Export>(&());
     let paths: Vec<_> = exports.0.iter().map(|export| export.path.to_vec()).collect();
     assert_eq!(paths, [b"/one".to_vec(), b"/two".to_vec()]);
+}
+
+#[test]
+fn who_asks_a_read_only_tree_for_all_permissions_learns_of_those_to_read() {
+    let service = Stack::new(mem()).push(outrigger_layer_readonly::ReadOnly).unwrap().service();
+    let (_running, mut client, root) = start(service);
+    let asked = AccessArgs { object: root, access: Access::all() };
+    let granted = client.call::<nfs::Access>(&asked).unwrap().access;
+    assert_eq!(granted, Access::READ | Access::LOOKUP);
+}
+
+#[test]
+fn nothing_is_left_of_a_file_that_cannot_be_made_as_it_was_asked_for() {
+    let runtime = Arc::new(Threads::new());
+    let checked = outrigger_layer_permissions::Permissions::new(runtime).lenient_owner();
+    let service = Stack::new(mem()).push(Simulate::new()).unwrap().push(checked).unwrap().service();
+    let (_running, mut client, root) = start(service);
+    let open = SetAttrs { mode: Some(Mode(0o777)), ..SetAttrs::NONE };
+    client.call::<nfs::SetAttr>(&SetAttrArgs { object: root, attrs: open, guard: None }).unwrap();
+    client.auth = crate::support::user(1001, 1001);
+    let attrs = SetAttrs { uid: Some(0), mode: Some(Mode(0o4755)), ..SetAttrs::NONE };
+    let args = CreateArgs { at: at(root, "file"), how: CreateHow::Guarded(attrs) };
+    assert_eq!(client.call::<nfs::Create>(&args).unwrap_err().status, Status::PERM);
+    let args = MkDirArgs { at: at(root, "dir"), attrs };
+    assert_eq!(client.call::<nfs::MkDir>(&args).unwrap_err().status, Status::PERM);
+    assert_eq!(client.look_up(root, "file"), Err(Status::NOENT));
+    assert_eq!(client.look_up(root, "dir"), Err(Status::NOENT));
+}
+
+#[test]
+fn a_directory_that_may_be_listed_and_not_searched_is_listed() {
+    let runtime = Arc::new(Threads::new());
+    let checked = outrigger_layer_permissions::Permissions::new(runtime).lenient_owner();
+    let service = Stack::new(mem()).push(Simulate::new()).unwrap().push(checked).unwrap().service();
+    let (_running, mut client, root) = start(service);
+    let dir = client.make_dir(root, "dir");
+    client.create(dir, "file");
+    for (object, mode) in [(dir, 0o744), (root, 0o755)] {
+        let attrs = SetAttrs { mode: Some(Mode(mode)), ..SetAttrs::NONE };
+        client.call::<nfs::SetAttr>(&SetAttrArgs { object, attrs, guard: None }).unwrap();
+    }
+    client.auth = crate::support::user(1001, 1001);
+    for plus in [false, true] {
+        let names: Vec<_> = listed(&mut client, dir, 4096, plus).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, [".", "..", "file"], "{plus}");
+    }
+    assert_eq!(client.look_up(dir, "file"), Err(Status::ACCES));
 }
