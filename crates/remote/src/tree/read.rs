@@ -91,9 +91,9 @@ impl<T> Reading<T> {
         }
     }
 
-    /// Whether more has come than there was after the place at which the server was to begin.
+    /// Whether more has come than there was after the place at which the server was to begin; that may be beyond the end.
     fn exceeds(&self) -> bool {
-        self.from > 0 && self.version.size.is_some_and(|size| self.end() > size)
+        self.from > 0 && self.version.size.is_some_and(|size| self.end() > size.max(self.from))
     }
 
     /// Whether a request at this place is best served by this transfer.
