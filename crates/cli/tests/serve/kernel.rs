@@ -143,7 +143,7 @@ fn archives_and_read_only_exports_can_be_read() {
 const READING: &str = r#"
 fails() { if "$@"; then exit 1; fi; }
 diff -r /a/core /d/core
-fails touch /d/new; fails rm /d/core/Cargo.toml; fails sh -c 'echo >>/a/core/Cargo.toml'
+fails touch /d/new; fails rm -f /d/core/Cargo.toml; fails sh -c 'echo >>/a/core/Cargo.toml'
 umount /a; umount /d; mount -t nfs -o $options 10.0.2.2:/dir /mnt
 "#;
 
