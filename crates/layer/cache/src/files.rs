@@ -6,7 +6,7 @@ use crate::inner::Inner;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Policy, Ttls, Writes};
 use outrigger_core::gate::Gate;
-use outrigger_core::ops::{Flush, GetAttr, Open, OpenFlags, Release};
+use outrigger_core::ops::{FSync, Flush, GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{
     Answer, Backing, Credentials, Cx, FileKind, Handle, LockOwner, Node, OpCode, Reply, lock,
@@ -121,6 +121,29 @@ impl Inner {
         opened.how = (opened.how - OpenHow::KEEP_CACHE) | keep_cache(&mut content, fresh);
         drop(content);
         self.handles.add_file(OpenFile::new(node, opened.handle, file, Some(flags), direct));
+    }
+
+    /// Synchronises a file. It fails with what was lost of it and not reported, by whatever open file.
+    pub(crate) fn fsync<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: FSync) -> Answer<'a> {
+        let node = op.node;
+        let open = self.handles.file(node, op.handle).filter(|open| open.delays());
+        let file = open.as_ref().map(|open| Arc::clone(&open.file)).or_else(|| self.writeback.file(node));
+        if file.is_none() && !self.is_being_closed(node) && self.writeback.error_of(node).is_none() {
+            return self.pass(cx, op.into());
+        }
+        Answer::later(async move {
+            // What other programs have written and closed is synchronised, too, by whatever handle.
+            self.closed(Some(node)).await;
+            if let Some(file) = file {
+                self.written(node, &file).await;
+            }
+            let reply = self.pass(cx, op.into()).await;
+            let error =
+                open.and_then(|open| lock(&open.file.delayed).fsync_error(&mut lock(&open.errors_seen)));
+            let Some(error) = error.or_else(|| self.writeback.error_of(node)) else { return reply };
+            self.writeback.reported(node);
+            Reply::Error(error)
+        })
     }
 
     /// Closes a file, after what was written through it has been.

@@ -14,7 +14,7 @@ use crate::pool;
 use crate::table::Table;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
-use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, RenameFlags, SetAttr, Write};
+use outrigger_core::ops::{Flush, Lookup, OpenFlags, RenameFlags, SetAttr, Write};
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
@@ -104,7 +104,7 @@ impl Writeback {
     }
 
     /// Why a write to a file failed, as far as that was not reported.
-    fn error_of(&self, node: Node) -> Option<Error> {
+    pub(crate) fn error_of(&self, node: Node) -> Option<Error> {
         lock(&self.lost).get(&node).map(|lost| lost.error.clone())
     }
 
@@ -545,28 +545,6 @@ impl Inner {
                 self.flush_below(cx, op).await
             }),
         }
-    }
-
-    pub(crate) fn fsync<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: FSync) -> Answer<'a> {
-        let node = op.node;
-        let open = self.handles.file(node, op.handle).filter(|open| open.delays());
-        let file = open.as_ref().map(|open| Arc::clone(&open.file)).or_else(|| self.writeback.file(node));
-        if file.is_none() && !self.is_being_closed(node) && self.writeback.error_of(node).is_none() {
-            return self.pass(cx, op.into());
-        }
-        Answer::later(async move {
-            // What other programs have written and closed is synchronised, too, by whatever handle.
-            self.closed(Some(node)).await;
-            if let Some(file) = file {
-                self.written(node, &file).await;
-            }
-            let reply = self.pass(cx, op.into()).await;
-            let error =
-                open.and_then(|open| lock(&open.file.delayed).fsync_error(&mut lock(&open.errors_seen)));
-            let Some(error) = error.or_else(|| self.writeback.error_of(node)) else { return reply };
-            self.writeback.reported(node);
-            Reply::Error(error)
-        })
     }
 
     /// Synchronises the tree, or the names in a directory, after what was delayed. It fails with what failed of that, since
