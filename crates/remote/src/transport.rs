@@ -133,7 +133,7 @@ async fn send_from(
 ///
 /// # Errors
 /// Those of the connection, `ETIMEDOUT` when nothing comes for so long, `EPROTO` for a line without an end, and `EFBIG` when
-/// what is made of the lines takes more than `most` bytes of memory, which `option` permits: the lines themselves, and [`LINE`]
+/// what is made of the lines takes more than `most` bytes of memory, which `option` permits: the lines themselves, and `LINE`
 /// for each.
 pub async fn receive_lines<R>(
     stream: &mut Box<dyn Stream>,
