@@ -242,6 +242,8 @@ fn a_name_that_the_server_would_change_into_that_of_another_file_is_refused() {
     let precious = far.server.root().join("a_");
     fs::write(&precious, "precious").unwrap();
     fs::write(far.place.at("m/new"), "new").unwrap();
+    // What the directory has is known then, so names that it has not are not asked for.
+    assert_eq!(fs::read_dir(far.place.at("m")).unwrap().count(), 2);
     for name in ["a ", "a\t", "a\x01"] {
         let at = far.place.at("m").join(name);
         let refused = fs::write(&at, "other").unwrap_err();

@@ -79,6 +79,7 @@ impl<S: FileServer> Inner<S> {
 
     pub(super) async fn mkdir(&self, op: MkDir) -> Result<Entry> {
         let path = self.inodes.child(op.dir, &op.name)?;
+        self.server.check(&path)?;
         let made = self.server.make_dir(&path, op.mode & 0o7777).await;
         self.explained(made, Attempt::Make { path: &path }).await?;
         let listed = self.look(&path).await?;
@@ -170,6 +171,7 @@ impl<S: FileServer> Inner<S> {
             return Err(Errno::EINVAL.because("the server cannot exchange names"));
         }
         let (from, to) = (self.inodes.child(dir, &name)?, self.inodes.child(to_dir, &to_name)?);
+        self.server.check(&to)?;
         let table = self.inodes.table();
         if flags.contains(RenameFlags::NOREPLACE) {
             match self.find(to_dir, &to_name).await {
