@@ -167,14 +167,17 @@ impl FileServer for Host {
     }
 
     fn check(&self, path: &[u8]) -> Result<()> {
+        line("MLST", path).map(drop)
+    }
+
+    fn keeps_name(&self, path: &[u8]) -> Result<()> {
         let rewrites = self.features.get().is_some_and(|features| features.has("SITE PURE"));
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        let is_odd = name.ends_with(b" ") || name.iter().any(|&byte| byte < b' ' || byte == 0x7f);
-        if rewrites && is_odd {
+        if rewrites && (name.ends_with(b" ") || name.iter().any(|&byte| byte < b' ' || byte == 0x7f)) {
             let why = "Pure-FTPd takes a blank at the end of a name, and control characters, for '_'";
             return Err(Errno::EINVAL.because(why));
         }
-        line("MLST", path).map(drop)
+        Ok(())
     }
 
     async fn stat(&self, path: &[u8]) -> Result<Found, Fault> {

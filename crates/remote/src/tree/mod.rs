@@ -122,6 +122,14 @@ pub trait FileServer: Send + Sync + 'static {
     /// `EINVAL` when it cannot.
     fn check(&self, path: &[u8]) -> Result<()>;
 
+    /// Whether the server gives what it stores, makes or renames exactly this name.
+    ///
+    /// # Errors
+    /// `EINVAL` when it would be another name, which another file may have.
+    fn keeps_name(&self, _path: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
     /// What is at a path.
     fn stat(&self, path: &[u8]) -> impl Future<Output = Asked<Found, Self>> + Send;
 

@@ -45,6 +45,7 @@ impl<S: FileServer> Inner<S> {
                 entry
             }
             None => {
+                self.server.keeps_name(&self.inodes.child(dir, &name)?)?;
                 let (node, _) = self.inodes.found(dir, &name, FileKind::Regular)?;
                 self.stage_empty(node, mode & 0o7777, true, flags.contains(OpenFlags::EXCL))
                     .inspect_err(|_| self.inodes.table().forget(node, 1))?;
@@ -79,7 +80,7 @@ impl<S: FileServer> Inner<S> {
 
     pub(super) async fn mkdir(&self, op: MkDir) -> Result<Entry> {
         let path = self.inodes.child(op.dir, &op.name)?;
-        self.server.check(&path)?;
+        self.server.keeps_name(&path)?;
         let made = self.server.make_dir(&path, op.mode & 0o7777).await;
         self.explained(made, Attempt::Make { path: &path }).await?;
         let listed = self.look(&path).await?;
@@ -171,7 +172,7 @@ impl<S: FileServer> Inner<S> {
             return Err(Errno::EINVAL.because("the server cannot exchange names"));
         }
         let (from, to) = (self.inodes.child(dir, &name)?, self.inodes.child(to_dir, &to_name)?);
-        self.server.check(&to)?;
+        self.server.keeps_name(&to)?;
         let table = self.inodes.table();
         if flags.contains(RenameFlags::NOREPLACE) {
             match self.find(to_dir, &to_name).await {

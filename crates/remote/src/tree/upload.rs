@@ -45,6 +45,7 @@ impl<S: FileServer> Inner<S> {
             return Ok(());
         }
         let path = self.inodes.path(node)?;
+        self.server.keeps_name(&path)?;
         let mut refusal = None;
         if state.base > 0 {
             refusal = self.append(node, &path, &staged).await?;
