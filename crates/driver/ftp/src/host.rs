@@ -33,6 +33,11 @@ pub struct Transfer {
 }
 
 impl Host {
+    /// Whether the server changes names so that they may be those of other files.
+    fn rewrites_names(&self) -> bool {
+        self.features.get().is_some_and(|features| features.has("SITE PURE"))
+    }
+
     /// A connection for one request.
     pub(crate) async fn lease(&self) -> Result<Lease<Session>> {
         let (limit, reclaim) = (self.dialer.options.files.timeout, || self.readings.end_one());
@@ -167,17 +172,17 @@ impl FileServer for Host {
     }
 
     fn check(&self, path: &[u8]) -> Result<()> {
+        if self.rewrites_names() && path.iter().any(|&byte| byte < b' ' || byte == 0x7f) {
+            return Err(Errno::EINVAL.because("Pure-FTPd takes control characters in names for '_'"));
+        }
         line("MLST", path).map(drop)
     }
 
     fn keeps_name(&self, path: &[u8]) -> Result<()> {
-        let rewrites = self.features.get().is_some_and(|features| features.has("SITE PURE"));
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        if rewrites && (name.ends_with(b" ") || name.iter().any(|&byte| byte < b' ' || byte == 0x7f)) {
-            let why = "Pure-FTPd takes a blank at the end of a name, and control characters, for '_'";
-            return Err(Errno::EINVAL.because(why));
+        if self.rewrites_names() && path.ends_with(b" ") {
+            return Err(Errno::EINVAL.because("Pure-FTPd takes a blank at the end of a new name for '_'"));
         }
-        Ok(())
+        self.check(path)
     }
 
     async fn stat(&self, path: &[u8]) -> Result<Found, Fault> {

@@ -186,6 +186,9 @@ impl<S: FileServer> Driver for FileTree<S> {
                 FileKind::Regular => {}
                 _ => return Err(Errno::ENXIO.because("the server has regular files only")),
             }
+            if let (true, Ok(path)) = (op.flags.writes(), inner.inodes.path(op.node)) {
+                inner.server.keeps_name(&path)?;
+            }
             if op.flags.contains(OpenFlags::TRUNC) {
                 inner.resize(op.node, 0).await?;
             } else if inner.staged(op.node).is_none() {
