@@ -66,7 +66,7 @@ fn recorded_messages_are_read_and_written_the_same() {
     has("nfs-lookup-failed", &["{status=NOENT attrs={kind=Directory"]);
     has("nfs-mknod-call", &["what=Fifo {mode="]);
     has("nfs-fsinfo-reply", &["properties=LINK|SYMLINK|HOMOGENEOUS|CANSETTIME"]);
-    has("mount-export-reply", &[r#"path="/tmp/"#]);
+    has("mount-export-reply", &[r#"path="/srv/"#]);
     has("portmap-dump-reply", &["{program=100003 version=3 protocol=6 port=2050}"]);
     has("rpcbind-getaddr-reply", &[r#"GetAddr "127.0.0.1."#]);
 }
