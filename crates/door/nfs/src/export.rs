@@ -24,7 +24,7 @@ pub(crate) struct Export {
     verifier: AtomicU64,
 }
 
-/// A request that failed: the code, for which the reply has attributes besides.
+/// The result of a step of a procedure; the procedure adds attributes to the code of a failure.
 pub(crate) type Outcome<T> = std::result::Result<T, Status>;
 
 impl Export {

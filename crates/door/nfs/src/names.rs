@@ -18,7 +18,7 @@ use outrigger_proto_nfs3::results::{
 };
 use outrigger_proto_nfs3::types::{self as nfs, Status, Verifier};
 
-/// Permissions of a new file whose client does not say: until it does, nobody else is to get in.
+/// Permissions of a new file whose client names none: only its owner can open it until the client sets others.
 const FILE_MODE: u32 = 0o600;
 /// The same for a directory.
 const DIR_MODE: u32 = 0o700;

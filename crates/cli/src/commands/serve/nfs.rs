@@ -217,7 +217,7 @@ fn identity(location: &OsStr) -> Vec<u8> {
     path.unwrap_or_else(|_| location.to_owned()).into_encoded_bytes()
 }
 
-/// Says where what is served, all at once: whoever reads the first line may close the pipe.
+/// Prints the address and the exports in one write: a reader may close the pipe after the first line.
 fn announce(context: &Context, address: SocketAddr, named: &[(&str, &OsStr)]) -> io::Result<()> {
     let line = |(path, location): &(&str, &OsStr)| {
         let location = location.to_string_lossy();
