@@ -26,7 +26,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Once starts are given up, for so long none is made.
-const GIVEN_UP_FOR: Duration = Duration::from_secs(5);
+pub const GIVEN_UP_FOR: Duration = Duration::from_secs(5);
 
 /// What is known of a request that was lost with its server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use crate::seat::Seat;
 use crate::signals::{
     AWAITED, ENDING, OWN, READY_SIGNAL, block_signals, next_signal, on_signal, stay_pending, unblock_signals,
 };
+use crate::stand_in::{GIVE_UP, StandIn, TRY_AGAIN};
 use crate::state::{Phase, State, UNGUARDED};
 use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::{Errno, Result, Time};
@@ -21,7 +22,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub struct Settings {
     pub hold: Duration,
     /// What the first worker starts may ask something at the terminal until programs are served.
     pub asks: bool,
+    /// The mount ends by unmounting only.
+    pub stand_in: Option<StandIn>,
 }
 
 /// What standard output says in the background once the mount is there.
@@ -127,6 +130,8 @@ struct Keeper {
     /// Since when the worker is stopped by a signal, in monotonic nanoseconds.
     stopped: Option<u64>,
     supervisor: Supervisor,
+    /// The worker stands in for those that were given up.
+    stands_in: bool,
     /// Of a worker that takes a mount over: how many had done so before it, and since when, in monotonic nanoseconds.
     taking_over: Option<(u64, u64)>,
     /// When the last SIGHUP was passed on, in monotonic nanoseconds.
@@ -149,6 +154,8 @@ impl Keeper {
         if let Some(manager) = &manager {
             state.hold(manager.number())?;
         }
+        let policy = POLICY.held(settings.hold);
+        let policy = settings.stand_in.map_or(policy, |stand_in| stand_in.policy(policy));
         Ok(Keeper {
             settings,
             state,
@@ -156,7 +163,8 @@ impl Keeper {
             told,
             hung: 0,
             stopped: None,
-            supervisor: Supervisor::new(POLICY.held(settings.hold)),
+            supervisor: Supervisor::new(policy),
+            stands_in: false,
             taking_over: None,
             hangup_at: 0,
             answered: 0,
@@ -175,7 +183,10 @@ impl Keeper {
         self.look();
         self.answered = self.watch.as_ref().map_or(0, |watch| watch.counts().answered);
         match clone_sharing_descriptors()? {
-            0 => std::process::exit(begin(self.settings, self.state.clone(), &self.directory, worker)),
+            0 => {
+                let seat = Seat::new(self.state.clone(), self.directory.clone(), self.stands_in);
+                std::process::exit(begin(self.settings, seat, worker))
+            }
             pid => {
                 self.worker = pid;
                 self.state.words().worker().set(pid as u64);
@@ -202,12 +213,17 @@ impl Keeper {
             match signal {
                 // The worker serves until here: it does not rely on a keeper that dies meanwhile.
                 Some(READY_SIGNAL) if self.state.words().upgrade().get() != 0 => self.forward(libc::SIGKILL),
-                Some(READY_SIGNAL) => self.mount_is_ready(),
+                Some(READY_SIGNAL) => {
+                    if !self.stands_in {
+                        self.supervisor.started(Duration::from_nanos(monotonic()));
+                    }
+                    self.mount_is_ready();
+                }
                 Some(libc::SIGCHLD) | None => {}
                 // It does not come to an end, and nothing else can end the mount in good order.
-                Some(_) if self.takes_over_since().is_some() => {
+                Some(signal) if self.takes_over_since().is_some() => {
                     self.forward(libc::SIGKILL);
-                    exit_with_connection();
+                    self.exit_with_connection(signal);
                 }
                 Some(signal) => {
                     match signal {
@@ -358,6 +374,7 @@ impl Keeper {
         if libc::WIFEXITED(status) {
             match libc::WEXITSTATUS(status) {
                 PANICKED => {}
+                _ if self.outlives_workers() => {}
                 code => return Verdict::Over(code),
             }
         }
@@ -371,6 +388,9 @@ impl Keeper {
             }
             Phase::Ending => return Verdict::Over(0),
             Phase::Serving => {}
+        }
+        if let Some(verdict) = self.stand_in(libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))) {
+            return verdict;
         }
         self.look();
         let state = &self.state;
@@ -388,9 +408,27 @@ impl Keeper {
         let now = Duration::from_nanos(monotonic());
         self.supervisor.failed(now, progress);
         match self.supervisor.is_given_up(now) {
-            true => Verdict::Over(1),
             false => Verdict::Again(self.supervisor.pause()),
+            true if !self.outlives_workers() => Verdict::Over(1),
+            // One that stands in may fail to start, too.
+            true if std::mem::replace(&mut self.stands_in, true) => Verdict::Again(TICK),
+            true => Verdict::Again(Duration::ZERO),
         }
+    }
+
+    /// What is to be done where the next worker is not one like all others: one that ends with `code`, or by a signal, stood in for
+    /// others or wants that.
+    fn stand_in(&mut self, code: Option<i32>) -> Option<Verdict> {
+        let (stood_in, gives_up) = (self.stands_in, code == Some(GIVE_UP));
+        self.stands_in = gives_up || stood_in && code != Some(TRY_AGAIN);
+        // One that cannot even stand in is not started again at once.
+        let pause = if stood_in && self.stands_in { TICK } else { Duration::ZERO };
+        (stood_in || gives_up).then_some(Verdict::Again(pause))
+    }
+
+    /// Whether there is a mount that only a worker can end.
+    fn outlives_workers(&self) -> bool {
+        self.settings.stand_in.is_some() && self.state.phase() == Phase::Serving
     }
 
     /// Waits, but ends the mount when asked to meanwhile.
@@ -398,9 +436,18 @@ impl Keeper {
         let until = monotonic() + pause.as_nanos() as u64;
         while let Some(rest) = until.checked_sub(monotonic()).filter(|&rest| rest > 0) {
             // Others are for the next worker.
-            if next_signal(&[libc::SIGTERM, libc::SIGINT], Duration::from_nanos(rest)).is_some() {
-                exit_with_connection();
+            if let Some(signal) = next_signal(&[libc::SIGTERM, libc::SIGINT], Duration::from_nanos(rest)) {
+                return self.exit_with_connection(signal);
             }
+        }
+    }
+
+    /// Ends the mount without a worker, as a signal demands: the connection ends with its last descriptor. Where a worker is needed to
+    /// end it, the signal waits for the next one.
+    fn exit_with_connection(&self, signal: i32) {
+        match self.outlives_workers() {
+            true => stay_pending(signal),
+            false => std::process::exit(1),
         }
     }
 
@@ -414,13 +461,9 @@ impl Keeper {
     }
 }
 
-/// Ends the mount without a worker: the connection ends with its last descriptor.
-fn exit_with_connection() -> ! {
-    std::process::exit(1)
-}
-
 /// The start of a worker: makes an ordinary process of what is a copy of the keeper.
-fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
+fn begin(settings: Settings, seat: Seat, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
+    let state = seat.state().clone();
     name_process(c"outrigger");
     // A terminal takes input only for processes in its foreground.
     if !settings.asks || state.phase() != Phase::Starting {
@@ -435,14 +478,13 @@ fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn Fn
         UNGUARDED.store(true, Relaxed);
     }
     unblock_signals();
-    let seat = Seat::new(state, directory.to_owned());
     if seat.predecessors() > 0 {
         if let Err(error) = seat.close_unheld() {
             warn(format_args!("outrigger: descriptors of the process before: {error}"));
             return 1;
         }
         // Only relative paths on the command line need it, and they say so themselves where it is gone.
-        let _ = std::env::set_current_dir(directory);
+        let _ = std::env::set_current_dir(seat.directory());
     }
     crate::crash::install(seat.state());
     worker(seat)

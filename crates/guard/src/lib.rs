@@ -16,7 +16,8 @@
 //!
 //! The keeper reaps it, notes how it died, and clones the next one, which closes the descriptors that are not held
 //! ([`Seat`]), takes over the connection to the kernel, and asks it to send unanswered requests again. Deaths in a row
-//! without any answer in between slow down and at last end the mount: its programs get errors then and do not wait.
+//! without any answer in between slow down and at last end the mount: its programs get errors then and do not wait. A mount
+//! that nothing but unmounting ends gets a worker that answers with errors ([`StandIn`]).
 //!
 //! # Limits
 //!
@@ -33,6 +34,7 @@ pub mod proxy;
 mod region;
 mod seat;
 mod signals;
+mod stand_in;
 mod state;
 
 pub use crash::Crash;
@@ -40,3 +42,4 @@ pub use exec::takes_over;
 pub use keeper::{READY, Settings, supervise};
 pub use region::SharedRegion;
 pub use seat::{Inherited, Seat};
+pub use stand_in::{GIVE_UP, StandIn, TRY_AGAIN};

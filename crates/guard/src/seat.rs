@@ -29,6 +29,7 @@ pub struct Seat {
     state: State,
     /// Where relative paths on the command line begin.
     directory: PathBuf,
+    stands_in: bool,
     /// Held while a region is looked for and made.
     making: Mutex<()>,
 }
@@ -45,8 +46,8 @@ pub struct Inherited {
 }
 
 impl Seat {
-    pub(crate) fn new(state: State, directory: PathBuf) -> Self {
-        Seat { state, directory, making: Mutex::new(()) }
+    pub(crate) fn new(state: State, directory: PathBuf, stands_in: bool) -> Self {
+        Seat { state, directory, stands_in, making: Mutex::new(()) }
     }
 
     /// The place of a process that has no keeper. Called in the directory it was started in.
@@ -57,7 +58,7 @@ impl Seat {
         UNGUARDED.store(true, Relaxed);
         let state = State::create()?;
         state.words().started().set(1);
-        Ok(Seat::new(state, std::env::current_dir()?))
+        Ok(Seat::new(state, std::env::current_dir()?, false))
     }
 
     /// How many workers there were before this one.
@@ -140,6 +141,12 @@ impl Seat {
     /// Notes that the mount is being ended: no death is repaired any more.
     pub fn ending(&self) {
         self.state.set_phase(Phase::Ending);
+    }
+
+    /// Whether workers were given up: this one only answers with errors and ends the mount when it is told to. It ends with
+    /// [`TRY_AGAIN`](crate::TRY_AGAIN) when another worker is to be tried.
+    pub fn stands_in(&self) -> bool {
+        self.stands_in
     }
 
     /// The process that watches over the workers; this one when it never had a keeper.
