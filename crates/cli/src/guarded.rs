@@ -113,10 +113,17 @@ pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<
         return Ok(None);
     }
     seat.watch_requests(outrigger_layer_journal::current);
+    let crash = report_crash(seat, mountpoint);
+    let culprit = crash.as_ref().and_then(|crash| crash.request).or_else(|| seat.hung_in());
+    let failed = |error| Failure::serious(format!("the journal of the mount cannot be had: {error}"));
+    Journal::attach(seat, clock, culprit).map(Some).map_err(failed)
+}
+
+/// Reports in the background how the worker before this one crashed, if it did.
+pub fn report_crash(seat: &Seat, mountpoint: &Path) -> Option<Crash> {
     began(seat);
     let crash = seat.take_crash();
-    let culprit = crash.as_ref().and_then(|crash| crash.request).or_else(|| seat.hung_in());
-    if let Some(crash) = crash {
+    if let Some(crash) = crash.clone() {
         let (mountpoint, worker) = (mountpoint.to_owned(), seat.predecessors());
         // Finding names takes longer than programs should wait.
         let report = move || {
@@ -126,8 +133,7 @@ pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<
         };
         let _ = thread::Builder::new().name("reports".into()).spawn(report);
     }
-    let failed = |error| Failure::serious(format!("the journal of the mount cannot be had: {error}"));
-    Journal::attach(seat, clock, culprit).map(Some).map_err(failed)
+    crash
 }
 
 /// Reports requests that are refused because workers die of them, as they come, until the mount ends.

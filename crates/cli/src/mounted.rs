@@ -33,8 +33,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
+mod by_nfs;
 mod controlled;
 mod wanted;
+
+pub use controlled::unwritten;
 
 use wanted::with_similar_option;
 pub use wanted::{Chosen, Guarding, OPTIONS, Wanted};
@@ -74,7 +77,7 @@ impl Job {
     /// # Errors
     /// Why that cannot be mounted.
     pub fn new(context: &Context, mount: &Wanted, seat: Option<Arc<Seat>>) -> Result<Self, Failure> {
-        let Chosen { door: mut options, driver: mut others, guarding } = mount.chosen()?;
+        let Chosen { door: mut options, driver: mut others, guarding, .. } = mount.chosen()?;
         let image = seat.is_none() && trees::guards_itself(&context.trees, &mount.source, &others);
         if guarding != Guarding::None && image {
             others.push("guard".to_owned());
@@ -110,7 +113,7 @@ fn wants_checks(mount: &Wanted) -> bool {
 }
 
 /// The source in the mount table. Files have absolute paths, because other programs have other working directories.
-fn shown(source: &OsStr) -> String {
+pub fn shown(source: &OsStr) -> String {
     let mut location = Location::parse(source);
     match &mut location.base {
         Base::Host(path) => {
@@ -202,7 +205,7 @@ fn noted_connection(seat: &Seat) -> Option<u32> {
 }
 
 /// The current mount point of the connection that was mounted at `given`.
-fn place(given: &Path, connection: Option<u32>) -> PathBuf {
+pub fn place(given: &Path, connection: Option<u32>) -> PathBuf {
     let given = control::resolve(given).unwrap_or_else(|_| given.to_owned());
     let entries = MountEntry::all().unwrap_or_default();
     let is_it = |entry: &MountEntry| connection.is_some_and(|number| control::is_connection(entry, number));
@@ -234,7 +237,10 @@ fn stack(
 }
 
 /// Checks that the root answers; only then the mount is reported as ready.
-fn answers(context: &Context, source: &OsStr, service: &Arc<dyn Service>) -> Result<(), Failure> {
+///
+/// # Errors
+/// What it answers instead.
+pub fn answers(context: &Context, source: &OsStr, service: &Arc<dyn Service>) -> Result<(), Failure> {
     let probe = Client::new(service.clone(), context.trees.runtime.clone(), context.trees.settings());
     let root = probe.root();
     root.map(drop).map_err(|error| Failure::new(format!("'{}' does not answer: {error}", source.display())))
@@ -323,7 +329,10 @@ fn resume(
 }
 
 /// The absolute path to mount on: a directory that no mount of ours hides already.
-fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// Why that cannot be mounted on.
+pub fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
     let shown = mountpoint.display();
     let cannot =
         |error: io::Error| Failure::new(format!("cannot mount on '{shown}': {}", Error::from(error)));
@@ -382,7 +391,7 @@ struct Mounted {
     /// One tracer at a time: the lines go to one place.
     tracer: Mutex<()>,
     runtime: Arc<Threads>,
-    locator: Client,
+    locator: Locator,
     seat: Option<Arc<Seat>>,
 }
 
@@ -396,9 +405,7 @@ impl Mounted {
         trace: Arc<TraceControl>,
         seat: Option<Arc<Seat>>,
     ) -> Self {
-        // A runtime of its own, so that a stuck driver cannot keep `status` from answering.
-        let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..context.trees.settings() };
-        let locator = Client::new(tree.service.clone(), Arc::new(Threads::new()), settings);
+        let locator = Locator::new(context, &tree);
         Mounted {
             connection,
             mountpoint,
@@ -467,8 +474,7 @@ impl Mounted {
 
     /// The files with lost writes that no program got an error for, and the errors.
     fn lost(&self) -> Vec<(String, String)> {
-        let lost = self.tree.caches.iter().flat_map(outrigger_layer_cache::Control::lost);
-        lost.map(|lost| (control::lost_name(&lost, |node| self.path(node)), lost.error.to_string())).collect()
+        self.locator.lost(&self.tree)
     }
 
     /// Whether it has left the mount table. The number may have been reused for another mount.
@@ -482,11 +488,30 @@ impl Mounted {
     fn place(&self) -> PathBuf {
         place(&self.mountpoint, Some(self.connection))
     }
+}
 
-    fn path(&self, node: Node) -> Option<String> {
-        if !self.locator.has(OpCode::Locate) {
+/// Finds out paths for `status`.
+pub struct Locator(Client);
+
+impl Locator {
+    /// In this tree.
+    pub fn new(context: &Context, tree: &Tree) -> Self {
+        // A runtime of its own, so that a stuck driver cannot keep `status` from answering.
+        let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..context.trees.settings() };
+        Locator(Client::new(tree.service.clone(), Arc::new(Threads::new()), settings))
+    }
+
+    /// The path of a file, where the tree knows it.
+    pub fn path(&self, node: Node) -> Option<String> {
+        if !self.0.has(OpCode::Locate) {
             return None;
         }
-        self.locator.call(Locate { node }).ok().map(|path| path.to_string())
+        self.0.call(Locate { node }).ok().map(|path| path.to_string())
+    }
+
+    /// The files with lost writes that no program got an error for, and the errors.
+    pub fn lost(&self, tree: &Tree) -> Vec<(String, String)> {
+        let lost = tree.caches.iter().flat_map(outrigger_layer_cache::Control::lost);
+        lost.map(|lost| (control::lost_name(&lost, |node| self.path(node)), lost.error.to_string())).collect()
     }
 }

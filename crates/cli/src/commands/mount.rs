@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `outrigger mount`: a tree in a directory of the host, through FUSE.
+//! `outrigger mount`: a tree in a directory of the host, through FUSE or the kernel's NFS client.
+
+mod nfs;
 
 use crate::context::Context;
 use crate::mounted::{self, Chosen, Guarding, Job, Wanted};
@@ -7,7 +9,7 @@ use crate::run::Run;
 use crate::status::{Failure, Status};
 use crate::trees;
 use clap::Args;
-use outrigger_guard::{READY, Seat, Settings, supervise, takes_over};
+use outrigger_guard::{READY, Seat, Settings, StandIn, supervise, takes_over};
 use outrigger_host::{Confined, allow_descriptors, named_descriptors};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -38,6 +40,8 @@ impl Run for Mount {
             &self.wanted.options.late,
             "put -o in front of the LOCATION, or ",
         )?;
+        // Before anything is started in the background.
+        self.wanted.chosen()?;
         let serving = is_serving()?;
         let traces = context.options().layer.iter().any(|layer| layer.split('=').next() == Some("trace"));
         if traces && !self.wanted.foreground && !serving && !takes_over() {
@@ -55,13 +59,15 @@ impl Run for Mount {
 
 impl Mount {
     /// Serves the mount, in this process or in workers that this one supervises.
+    /// A mount by NFS always has a supervisor.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
         allow_descriptors();
-        let Chosen { door, driver, guarding } = self.wanted.chosen()?;
+        let Chosen { door, by_nfs, driver, guarding } = self.wanted.chosen()?;
         // `upgrade` gives a mount a keeper, whatever its options say and even if its tree was renamed.
         let guarded = takes_over() || guarding != Guarding::None;
         let survives = takes_over() || trees::survives(&context.trees, &self.wanted.source, &driver);
-        if !survives || !guarded {
+        let stand_in = by_nfs.is_some().then_some(StandIn { restarts: survives && guarded });
+        if stand_in.is_none() && (!survives || !guarded) {
             let seat = survives.then(|| Seat::alone().map(Arc::new)).transpose()?;
             let job = Job::new(context, &self.wanted, seat)?;
             return mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) });
@@ -69,13 +75,20 @@ impl Mount {
         let asks = trees::asks(&self.wanted.source) && io::stderr().is_terminal();
         // Programs wait for a server that can be started again as long as for one that answers.
         let hold = door.timeout.or(context.options().timeout).unwrap_or_default();
-        let settings = Settings { background, restart_on_hang: self.wanted.restart_on_hang, hold, asks };
+        let restart_on_hang = self.wanted.restart_on_hang;
+        let settings = Settings { background, restart_on_hang, hold, asks, stand_in };
         let status = supervise(settings, &mut |seat| {
-            let job = Job::new(context, &self.wanted, Some(Arc::new(seat)));
-            if let Err(failure) = job.and_then(|job| mounted::serve(context, job, || Ok(()))) {
-                context.complain(failure.status, &failure);
-            }
-            context.status() as i32
+            let seat = Arc::new(seat);
+            let ended = match stand_in {
+                None => Job::new(context, &self.wanted, Some(seat))
+                    .and_then(|job| mounted::serve(context, job, || Ok(())))
+                    .map(|()| None),
+                Some(StandIn { restarts }) => {
+                    nfs::serve(context, &self.wanted, seat, restarts).map(nfs::Ended::status)
+                }
+            };
+            let ended = ended.inspect_err(|failure| context.complain(failure.status, failure));
+            ended.ok().flatten().unwrap_or(context.status() as i32)
         });
         match status.map_err(|error| Failure::serious(error.to_string()))? {
             0 => {}

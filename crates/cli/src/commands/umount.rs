@@ -6,7 +6,7 @@ use crate::control::{self, Ending};
 use crate::run::Run;
 use crate::status::{Failure, Status};
 use clap::Args;
-use outrigger_door_fuse::{Force, unmount};
+use outrigger_door_fuse::{Force, MountEntry, unmount, unmount_entry};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Run for Umount {
         for mount in &self.mounts {
             match force {
                 Force::No => end(context, mount),
-                Force::Lazy => drop(detach(context, mount, force)),
+                Force::Lazy => drop(detach(context, mount, force, PATIENCE)),
                 Force::Abort => cut_off(context, mount),
             }
         }
@@ -64,11 +64,16 @@ fn end(context: &Context, mount: &Path) {
     {
         complain(&what);
     }
+    // Writing out what the kernel has of a mount by NFS takes as long as its server does.
+    let patience = match &found {
+        Some((_, Ok(_))) => context.options().timeout.unwrap_or(END),
+        _ => PATIENCE,
+    };
     // One that does not answer may be left from another mount.
     let ending = found
         .filter(|(peer, status)| status.is_ok() || !peer.is_moved())
         .and_then(|(peer, status)| Ending::of(&peer, status.as_ref().ok()));
-    if detach(context, mount, Force::No)
+    if detach(context, mount, Force::No, patience)
         && let Some(ending) = ending
         && let Err(what) = ending.wait(context.options().timeout.unwrap_or(END))
     {
@@ -79,15 +84,19 @@ fn end(context: &Context, mount: &Path) {
 /// Unmounts even if the mount's process hangs, and ends the connection, so that no program waits for it.
 fn cut_off(context: &Context, mount: &Path) {
     let ending = control::find(mount).ok().and_then(|(peer, status)| Ending::of(&peer, Some(&status)));
-    if detach(context, mount, Force::Abort)
+    if detach(context, mount, Force::Abort, PATIENCE)
         && let Some(Err(what)) = ending.map(|ending| ending.cut())
     {
         context.complain(Status::Minor, format_args!("'{}': {what}", mount.display()));
     }
 }
 
-/// Takes the mount away; `false` when that fails.
-fn detach(context: &Context, mount: &Path, force: Force) -> bool {
-    let unmounted = unmount(mount, force, PATIENCE);
+/// Takes the mount away; `false` when that fails. One by NFS may take `patience` to write out what the kernel has.
+fn detach(context: &Context, mount: &Path, force: Force, patience: Duration) -> bool {
+    let by_nfs = control::resolve(mount).and_then(|path| MountEntry::at(&path)).ok().flatten();
+    let unmounted = match by_nfs.filter(control::is_by_nfs) {
+        Some(entry) => unmount_entry(&entry, force, patience),
+        None => unmount(mount, force, PATIENCE),
+    };
     unmounted.map_err(|error| context.complain(Status::Minor, error)).is_ok()
 }

@@ -2,7 +2,7 @@
 //! Waiting until the process of a mount has ended: only then an image it serves is whole and free again.
 
 use super::peer::{children, is_stopped};
-use super::place::{Copy, copies, inode, shown};
+use super::place::{Copy, copies, inode, is_by_nfs, shown, superblock};
 use super::{MountStatus, Peer, peers};
 use crate::interrupt::{self, Waited};
 use outrigger_door_fuse::MountEntry;
@@ -49,9 +49,9 @@ struct Connection {
 impl Connection {
     /// The one with this number, which is about to be unmounted from `mountpoint`.
     fn of(number: u32, mountpoint: &Path) -> Self {
-        let shown = shown(number);
         let mut places = MountEntry::all().unwrap_or_default();
-        places.retain(|entry| entry.is_fuse() && entry.minor == number);
+        places.retain(|entry| (entry.is_fuse() || is_by_nfs(entry)) && entry.minor == number);
+        let shown = if places.iter().any(is_by_nfs) { superblock(number) } else { shown(number) };
         if let Some(own) = places.iter().rposition(|entry| entry.mountpoint == mountpoint) {
             places.remove(own);
         }

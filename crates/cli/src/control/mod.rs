@@ -14,7 +14,7 @@ mod written;
 pub use directory::directory;
 pub use ending::{Ending, wait_for_predecessors};
 pub use peer::{Peer, find, first_answer, locate, peers, statuses};
-pub use place::{Health, is_connection, is_ours, probe, resolve};
+pub use place::{Health, NFS_HOST, inode, is_by_nfs, is_connection, is_ours, probe, resolve, superblock};
 pub use server::{Controlled, Server, answer};
 pub use written::{lost_name, wait_written, what_was_lost};
 

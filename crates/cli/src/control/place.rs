@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -40,13 +41,22 @@ pub fn probe(mountpoint: &Path) -> Health {
     }
 }
 
+/// What the mount table shows as the server of mounts by NFS. Names that end in `.localhost` are this machine's (RFC 6761).
+pub const NFS_HOST: &str = "outrigger.localhost";
+
 /// Whether the mount table shows a mount of this program.
 pub fn is_ours(entry: &MountEntry) -> bool {
-    entry.fstype.starts_with("fuse.outrigger.")
+    entry.fstype.starts_with("fuse.outrigger.") || is_by_nfs(entry)
 }
 
-/// Whether the mount table shows the mount of this program with this FUSE connection. The number alone is not enough: it is a minor
-/// number, which a block device may have, too.
+/// Whether it is one by the kernel's NFS client.
+pub fn is_by_nfs(entry: &MountEntry) -> bool {
+    let path = entry.source.as_bytes().strip_prefix(NFS_HOST.as_bytes());
+    entry.fstype == "nfs" && path.is_some_and(|path| path.starts_with(b":"))
+}
+
+/// Whether the mount table shows the mount of this program with this number: that of the FUSE connection, or of another superblock. The
+/// number alone is not enough: it is a minor number, which a block device may have, too.
 pub fn is_connection(entry: &MountEntry, connection: u32) -> bool {
     entry.minor == connection && is_ours(entry)
 }
@@ -89,7 +99,8 @@ pub fn copies(number: u32) -> Vec<Copy> {
     let elsewhere = pids.filter(|pid| namespace(&pid.to_string()).is_some_and(|found| seen.insert(found)));
     let copy = |pid| {
         let mounts = MountEntry::seen_by(pid).ok()?;
-        let mount = mounts.iter().find(|entry| entry.is_fuse() && entry.minor == number)?;
+        let is_it = |entry: &&MountEntry| (entry.is_fuse() || is_by_nfs(entry)) && entry.minor == number;
+        let mount = mounts.iter().find(is_it)?;
         Some(Copy { pid, id: mount.id })
     };
     elsewhere.filter_map(copy).collect()
@@ -104,6 +115,11 @@ pub fn is_mounted_elsewhere(number: u32) -> bool {
 /// Where the host shows a connection.
 pub fn shown(number: u32) -> PathBuf {
     format!("/sys/fs/fuse/connections/{number}").into()
+}
+
+/// Where the host shows that a superblock is in use whose type is not FUSE.
+pub fn superblock(number: u32) -> PathBuf {
+    format!("/sys/class/bdi/0:{number}").into()
 }
 
 /// The number of the inode at `path`.

@@ -12,9 +12,10 @@ use outrigger_core::survive::Reads;
 use outrigger_core::{Clock, Service};
 use outrigger_door_fuse::{InFlight, OpCount};
 use outrigger_guard::Seat;
-use outrigger_layer_cache::Mark;
+use outrigger_layer_cache::{Control as Cache, Mark};
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_trace::Format;
+use outrigger_runtime::Threads;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -27,13 +28,29 @@ use std::time::{Duration, SystemTime};
 /// How long requests in flight may take before a mount without a keeper is handed over.
 const PAUSE_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Waits until what programs have written is written, up to `marks` or else up to now, for at most `patience`. Says nothing of what was
+/// lost.
+pub fn unwritten(caches: &[Cache], runtime: &Threads, marks: Vec<u64>, patience: Duration) -> Unwritten {
+    let marks: Vec<Mark> = match marks.len() == caches.len() {
+        true => marks.into_iter().map(Mark).collect(),
+        false => caches.iter().map(Cache::mark).collect(),
+    };
+    let (mut files, mut bytes) = (0, 0);
+    for (cache, &mark) in caches.iter().zip(&marks) {
+        runtime.handle().block_on(cache.written_within(mark, patience));
+        let left = cache.unwritten(mark);
+        (files, bytes) = (files + left.0 as u64, bytes + left.1);
+    }
+    Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost: Vec::new() }
+}
+
 impl Mounted {
     fn request(&self, request: InFlight) -> RequestStatus {
         RequestStatus {
             id: request.id,
             operation: request.op.to_owned(),
             node: request.node.0,
-            path: self.path(request.node),
+            path: self.locator.path(request.node),
             age_seconds: request.age.as_secs_f64(),
             pid: request.pid,
             command: fs::read_to_string(format!("/proc/{}/comm", request.pid))
@@ -101,23 +118,12 @@ impl Controlled for Mounted {
     }
 
     fn flush(&self) {
-        self.tree.caches.iter().for_each(outrigger_layer_cache::Control::flush);
+        self.tree.caches.iter().for_each(Cache::flush);
         self.session.invalidate_all();
     }
 
     fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
-        let caches = &self.tree.caches;
-        let marks: Vec<Mark> = match marks.len() == caches.len() {
-            true => marks.into_iter().map(Mark).collect(),
-            false => caches.iter().map(outrigger_layer_cache::Control::mark).collect(),
-        };
-        let (mut files, mut bytes) = (0, 0);
-        for (cache, &mark) in caches.iter().zip(&marks) {
-            self.runtime.handle().block_on(cache.written_within(mark, patience));
-            let left = cache.unwritten(mark);
-            (files, bytes) = (files + left.0 as u64, bytes + left.1);
-        }
-        Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost: self.lost() }
+        Unwritten { lost: self.lost(), ..unwritten(&self.tree.caches, &self.runtime, marks, patience) }
     }
 
     fn prepare_upgrade(&self, layouts: &[Reads]) -> Result<(), String> {
@@ -132,7 +138,7 @@ impl Controlled for Mounted {
         session.pause(PAUSE_DEADLINE).map_err(|left| {
             let oldest = left.first().map_or_else(String::new, |oldest| {
                 let node = || format!("node {:#x}", oldest.node.0);
-                format!(": {} {}", oldest.op, self.path(oldest.node).unwrap_or_else(node))
+                format!(": {} {}", oldest.op, self.locator.path(oldest.node).unwrap_or_else(node))
             });
             let more = if left.len() > 1 { format!(" and {} more", left.len() - 1) } else { String::new() };
             format!("not everything is answered after {PAUSE_DEADLINE:?}{oldest}{more}; try again later")

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a user says about a mount.
 
+use super::by_nfs;
 use crate::drivers::{DRIVERS, tables};
 use crate::status::Failure;
 use crate::tree_options::seconds;
-use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, ValueEnum};
 use outrigger_core::OptionTable;
 use outrigger_core::option::{option, similar};
 use outrigger_door_fuse::Options;
@@ -17,14 +18,23 @@ pub const OPTIONS: &[&OptionTable] = &[
     &outrigger_door_fuse::OPTIONS,
     &OptionTable {
         owner: "mount",
-        options: &[option(
-            "guard",
-            "auto|proxy|none",
-            "auto",
-            "what happens when the server process dies. auto: another one takes over (through a proxy process before \
-             Linux 6.9); proxy: takes over, always through a proxy; none: the mount ends",
-        )],
+        options: &[
+            option(
+                "guard",
+                "auto|proxy|none",
+                "auto",
+                "what happens when the server process dies. auto: another one takes over (through a proxy process before \
+                 Linux 6.9); proxy: takes over, always through a proxy; none: the mount ends",
+            ),
+            option(
+                "door",
+                "fuse|nfs",
+                "fuse",
+                "what of the kernel the mount is made with. nfs: its NFS client, for the superuser; without FUSE",
+            ),
+        ],
     },
+    &by_nfs::OPTIONS,
 ];
 
 /// What is to be mounted, and how.
@@ -49,6 +59,9 @@ pub struct Wanted {
     /// Serve from a single process: its death ends the mount. The same as `-o guard=none`.
     #[arg(long)]
     pub no_guard: bool,
+    /// Mount by FUSE, or by the kernel's NFS client, which takes the superuser. The same as `-o door=`.
+    #[arg(long, value_name = "DOOR", value_enum)]
+    pub door: Option<Door>,
     /// Replace the server process when a request takes longer than this.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub restart_on_hang: Option<Duration>,
@@ -103,10 +116,22 @@ pub enum Guarding {
     None,
 }
 
+/// What of the kernel a mount is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Door {
+    /// FUSE.
+    #[default]
+    Fuse,
+    /// The NFS client.
+    Nfs,
+}
+
 /// What `-o` says, by whom it concerns.
 pub struct Chosen {
     /// Of the door.
     pub door: Options,
+    /// For the NFS client of the kernel, if it makes the mount.
+    pub by_nfs: Option<Vec<String>>,
     /// Of the driver.
     pub driver: Vec<String>,
     /// Of this program.
@@ -156,7 +181,24 @@ impl Wanted {
                 _ => return Err(Failure::serious(format!("option {value}: auto, proxy or none expected"))),
             };
         }
+        let by_nfs = match self.door(&mut driver)? {
+            Door::Fuse => None,
+            Door::Nfs => Some(by_nfs::chosen(self, guarding, &mut driver)?),
+        };
         driver.extend(self.port.map(|port| format!("port={port}")));
-        Ok(Chosen { door, driver, guarding })
+        Ok(Chosen { door, by_nfs, driver, guarding })
+    }
+
+    /// What makes the mount; takes what says so out of `others`.
+    fn door(&self, others: &mut Vec<String>) -> Result<Door, Failure> {
+        let mut door = self.door.unwrap_or_default();
+        for value in others.extract_if(.., |option| option.starts_with("door=")) {
+            door = match &value["door=".len()..] {
+                "fuse" => Door::Fuse,
+                "nfs" => Door::Nfs,
+                _ => return Err(Failure::serious(format!("option {value}: fuse or nfs expected"))),
+            };
+        }
+        Ok(door)
     }
 }

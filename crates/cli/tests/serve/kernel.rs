@@ -11,14 +11,14 @@ use std::thread;
 use std::time::Duration;
 
 /// How long a machine may take.
-const SECONDS: u64 = 280;
+pub const SECONDS: u64 = 280;
 
-fn tools() -> PathBuf {
+pub fn tools() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/tools")
 }
 
 /// Whether there is a machine to run; else the test is skipped.
-fn has_machine() -> bool {
+pub fn has_machine() -> bool {
     let target =
         PathBuf::from(crate::support::PROGRAM).ancestors().nth(2).map(Path::to_owned).unwrap_or_default();
     let there = target.join("test-tools/linux-client/initrd/init").exists()
@@ -48,14 +48,14 @@ fn machine_at(place: &Place, port: u16, path: &str, script: &str) -> Command {
     command
 }
 
-fn succeeded(output: &Output) -> String {
+pub fn succeeded(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     said
 }
 
 /// A tree of source code: this repository's crates.
-fn sources(place: &Place, name: &str) {
+pub fn sources(place: &Place, name: &str) {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core");
     fs::create_dir_all(place.at(name).parent().unwrap()).unwrap();
     place.run_as("cp", &["-a", from.to_str().unwrap(), place.at(name).to_str().unwrap()]).ok();

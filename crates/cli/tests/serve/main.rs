@@ -2,6 +2,7 @@
 //! `outrigger serve nfs` with clients that others wrote: libnfs' tools, and the kernel of Debian in a virtual machine.
 
 mod kernel;
+mod mounted;
 #[path = "../support/mod.rs"]
 mod support;
 

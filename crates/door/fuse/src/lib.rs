@@ -94,4 +94,4 @@ pub use options::{Kept, OPTIONS, Options, OptionsError};
 pub use remote::Order;
 pub use session::{End, Session};
 pub use status::{Failure, InFlight, OpCount, Status};
-pub use unmount::{Force, UnmountError, abort, unmount};
+pub use unmount::{Force, UnmountError, abort, unmount, unmount_entry};

@@ -190,25 +190,29 @@ fn by_syscall(path: &Path, is_dir: bool, table: &Table, options: &Options) -> Re
     }
     let data = CString::new(data).map_err(|error| refused(error.into()))?;
     let fstype = format!("fuse.{}", table.subtype);
-    rustix::mount::mount(&*table.source, path, &*fstype, flags(options), &*data)
+    rustix::mount::mount(&*table.source, path, &*fstype, options.flags(), &*data)
         .map_err(|errno| refused(errno.into()))?;
     Ok(device)
 }
 
-fn flags(options: &Options) -> MountFlags {
-    let mut flags = MountFlags::empty();
-    for (on, flag) in [
-        (options.read_only, MountFlags::RDONLY),
-        (!options.suid, MountFlags::NOSUID),
-        (!options.dev, MountFlags::NODEV),
-        (!options.exec, MountFlags::NOEXEC),
-        (options.noatime, MountFlags::NOATIME),
-        (options.nodiratime, MountFlags::NODIRATIME),
-        (options.sync, MountFlags::SYNCHRONOUS),
-    ] {
-        flags.set(flag, on);
+impl Options {
+    /// What of them mount(2) has flags for, whatever is mounted.
+    #[must_use]
+    pub fn flags(&self) -> MountFlags {
+        let mut flags = MountFlags::empty();
+        for (on, flag) in [
+            (self.read_only, MountFlags::RDONLY),
+            (!self.suid, MountFlags::NOSUID),
+            (!self.dev, MountFlags::NODEV),
+            (!self.exec, MountFlags::NOEXEC),
+            (self.noatime, MountFlags::NOATIME),
+            (self.nodiratime, MountFlags::NODIRATIME),
+            (self.sync, MountFlags::SYNCHRONOUS),
+        ] {
+            flags.set(flag, on);
+        }
+        flags
     }
-    flags
 }
 
 /// The options in the helper's spelling.

@@ -72,12 +72,21 @@ pub fn unmount(path: &Path, force: Force, deadline: Duration) -> Result<(), Unmo
     if !entry.is_fuse() {
         return Err(UnmountError::NotFuse { path, fstype: entry.fstype });
     }
+    unmount_entry(&entry, force, deadline)
+}
+
+/// The same for a mount of any type that has a server, such as one of the kernel's NFS client.
+///
+/// # Errors
+/// [`UnmountError`] when it is still mounted.
+pub fn unmount_entry(entry: &MountEntry, force: Force, deadline: Duration) -> Result<(), UnmountError> {
+    let path = &entry.mountpoint;
     if force == Force::Abort {
-        abort(&entry);
+        abort(entry);
     }
-    let removed = remove(&path, &entry, force != Force::No, deadline);
+    let removed = remove(path, entry, force != Force::No, deadline);
     if removed.is_ok() {
-        utab::forget(&path);
+        utab::forget(path);
     }
     removed
 }
@@ -109,10 +118,10 @@ fn still_there(path: &Path, entry: &MountEntry) -> bool {
 }
 
 /// Cuts the connection of a FUSE mount: every request in flight and to come fails with ENOTCONN, and the server's
-/// reads end. Without the control file system this needs the right to unmount.
+/// reads end. Without the control file system this needs the right to unmount. Of other mounts the requests in flight fail.
 pub fn abort(entry: &MountEntry) {
     let control = format!("/sys/fs/fuse/connections/{}/abort", entry.minor);
-    if fs::write(&control, "1").is_err() {
+    if !entry.is_fuse() || fs::write(&control, "1").is_err() {
         // Forced unmounting cuts the connection first. That the mount may be busy then is of no interest.
         let _ = rustix::mount::unmount(&entry.mountpoint, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
     }

@@ -6,6 +6,7 @@ use crate::duplicates::{Duplicates, Key, Seen, reply_of};
 use crate::export::{Export, Outcome};
 use crate::files::Used;
 use crate::handle::Sealer;
+use crate::stand_in::Root;
 use crate::{mount, other};
 use bytes::{Bytes, BytesMut};
 use outrigger_core::{Cx, Peer};
@@ -19,8 +20,8 @@ use outrigger_proto_nfs3::xdr::{DecodeError, Decoder, Encoded, Xdr};
 use outrigger_proto_nfs3::{mount as mount3, nlm, portmap};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::watch;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::{Notify, watch};
 
 /// What all connections share.
 pub(crate) struct Dispatch {
@@ -30,6 +31,12 @@ pub(crate) struct Dispatch {
     pub(crate) port: u16,
     /// True once no more calls are taken.
     pub(crate) closing: watch::Sender<bool>,
+    /// Whether handles of roots are given out.
+    pub(crate) mounts: AtomicBool,
+    /// What is answered for a tree that is no longer there.
+    pub(crate) root: Option<Root>,
+    /// Notified when somebody asks for more of it.
+    pub(crate) wanted: Notify,
     duplicates: Duplicates,
     requests: AtomicU64,
 }
@@ -46,9 +53,25 @@ pub(crate) struct Caller {
 type Refused = rpc::Reply;
 
 impl Dispatch {
-    pub(crate) fn new(exports: Vec<Export>, sealer: Arc<Sealer>, callers: Callers, port: u16) -> Self {
-        let (duplicates, requests) = (Duplicates::default(), AtomicU64::new(1));
-        Dispatch { exports, sealer, callers, port, closing: watch::Sender::new(false), duplicates, requests }
+    pub(crate) fn new(
+        exports: Vec<Export>,
+        root: Option<Root>,
+        sealer: Arc<Sealer>,
+        callers: Callers,
+        port: u16,
+    ) -> Self {
+        Dispatch {
+            exports,
+            sealer,
+            callers,
+            port,
+            closing: watch::Sender::new(false),
+            mounts: AtomicBool::new(true),
+            root,
+            wanted: Notify::new(),
+            duplicates: Duplicates::default(),
+            requests: AtomicU64::new(1),
+        }
     }
 
     /// The reply to a message; `None` where it is no call.
@@ -160,6 +183,12 @@ impl Dispatch {
     }
 
     async fn nfs(&self, xid: u32, cx: &Cx, call: Call) -> Encoded {
+        if let Some(root) = &self.root {
+            match root.answer(xid, &call) {
+                Some(reply) => return reply,
+                None => self.wanted.notify_one(),
+            }
+        }
         let failure = Failure::of(&call);
         macro_rules! on {
             ($handle:expr, |$export:ident, $file:ident| $work:expr) => {

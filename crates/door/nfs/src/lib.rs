@@ -12,6 +12,7 @@
 //! | `files.rs` | from a handle to a node of the tree |
 //! | `names.rs`, `content.rs`, `listing.rs` | the procedures |
 //! | `mount.rs`, `other.rs` | the programs beside NFS |
+//! | `stand_in.rs` | what is left to clients when there is no tree any more |
 //!
 //! The tree has to check permissions against the caller, and to read, write and list without open handles: the layers
 //! `permissions` and `closesim` do that for trees that do not. Design: `docs/design/0021-nfs-door.md`.
@@ -31,10 +32,12 @@ mod mount;
 mod names;
 mod other;
 mod server;
+mod stand_in;
 
 pub use caller::{Callers, NOBODY, Network, NotANetwork, Squash};
 pub use handle::KEY_LEN;
 pub use server::{Options, Server, Tree, new_key};
+pub use stand_in::Root;
 
 /// The most bytes one READ or WRITE may have.
 pub const IO_MAX: u32 = 1 << 20;

@@ -8,6 +8,7 @@ use outrigger_proto_nfs3::mount::{Call, DirPath, ExportEntry, HostName, MountEnt
 use outrigger_proto_nfs3::types::{self as nfs, FileType};
 use outrigger_proto_nfs3::xdr::rpc::AUTH_SYS;
 use outrigger_proto_nfs3::xdr::{Array, Encoded, List};
+use std::sync::atomic::Ordering;
 
 pub(crate) async fn answer(dispatch: &Dispatch, caller: &Caller, call: Call) -> Encoded {
     let xid = caller.xid;
@@ -27,7 +28,7 @@ fn exported(export: &Export) -> ExportEntry {
 
 /// The handle of the directory at `path`: an export, or a directory in one.
 async fn mounted(dispatch: &Dispatch, caller: &Caller, path: &[u8]) -> Result<Mounted, Status> {
-    if !caller.is_trusted {
+    if !caller.is_trusted || !dispatch.mounts.load(Ordering::Relaxed) {
         return Err(Status::ACCES);
     }
     let (export, names) = place(&dispatch.exports, path).ok_or(Status::NOENT)?;

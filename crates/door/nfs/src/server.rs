@@ -6,7 +6,8 @@ use crate::caller::Callers;
 use crate::connection;
 use crate::export::Export;
 use crate::handle::{KEY_LEN, Sealer};
-use outrigger_core::{Errno, Result, Service};
+use crate::stand_in::Root;
+use outrigger_core::{Credentials, Cx, Errno, Result, Service};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
 use std::net::SocketAddr;
@@ -56,6 +57,12 @@ pub fn new_key() -> Result<[u8; KEY_LEN]> {
     random()
 }
 
+/// The socket, of which the runtime tells when somebody connects.
+fn registered(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
 fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
@@ -77,7 +84,27 @@ impl Server {
     /// # Errors
     /// `EEXIST` for two trees with one name; when the address, memory or random numbers cannot be had.
     pub async fn bind(address: SocketAddr, trees: Vec<Tree>, options: Options) -> Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+        Self::with(TcpListener::bind(address).await?, trees, options)
+    }
+
+    /// Exports `trees` to those who connect to a socket that listens already.
+    ///
+    /// # Errors
+    /// As [`Server::bind`].
+    pub async fn on(listener: std::net::TcpListener, trees: Vec<Tree>, options: Options) -> Result<Self> {
+        Self::with(registered(listener)?, trees, options)
+    }
+
+    /// Answers in place of a server that has ended: the root of its tree keeps its attributes, all else is stale.
+    ///
+    /// # Errors
+    /// As [`Server::bind`].
+    pub async fn standing_in(listener: std::net::TcpListener, root: Root, options: Options) -> Result<Self> {
+        let sealer = Arc::new(Sealer::new(&options.key));
+        Self::of(registered(listener)?, (Vec::new(), Some(root)), sealer, options.callers)
+    }
+
+    fn with(listener: TcpListener, trees: Vec<Tree>, options: Options) -> Result<Self> {
         let run = u64::from_ne_bytes(random()?);
         let sealer = Arc::new(Sealer::new(&options.key));
         let mut exports: Vec<Export> = Vec::new();
@@ -90,11 +117,43 @@ impl Server {
             }
             exports.push(export);
         }
+        Self::of(listener, (exports, None), sealer, options.callers)
+    }
+
+    fn of(
+        listener: TcpListener,
+        (exports, root): (Vec<Export>, Option<Root>),
+        sealer: Arc<Sealer>,
+        callers: Callers,
+    ) -> Result<Self> {
         let (connections, strangers) =
             (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Semaphore::new(STRANGERS)));
         let port = listener.local_addr()?.port();
-        let dispatch = Arc::new(Dispatch::new(exports, sealer, options.callers, port));
+        let dispatch = Arc::new(Dispatch::new(exports, root, sealer, callers, port));
         Ok(Server { listener, dispatch, connections, strangers })
+    }
+
+    /// The root of its first tree, for [`Server::standing_in`].
+    ///
+    /// # Errors
+    /// `ENOENT` without a tree, `EIO` when it does not answer.
+    pub async fn root(&self) -> Result<Root> {
+        let export = self.dispatch.exports.first().ok_or(Errno::ENOENT)?;
+        let cx = &Cx { slot: Cx::NO_SLOT, ..Cx::new(0, Credentials::ROOT, "nfs") };
+        let id = export.files.root();
+        let attrs = async { export.attr(cx, export.file(cx, id).await?.node).await };
+        let attrs = attrs.await.map_err(|status| Errno::EIO.because(format!("the root: {status}")))?;
+        Ok(Root::new(export.handle(id), export.attrs(&attrs)))
+    }
+
+    /// Gives out no more handles of roots: what is mounted goes on, and whoever else connects gets nothing.
+    pub fn refuse_mounts(&self) {
+        self.dispatch.mounts.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits until somebody asks for what [`Server::standing_in`] cannot answer.
+    pub async fn wanted(&self) {
+        self.dispatch.wanted.notified().await;
     }
 
     /// Where it listens.

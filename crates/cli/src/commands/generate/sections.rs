@@ -57,6 +57,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "outrigger mount disk.img /mnt -o ro",
             "outrigger mount disk.img ~/mnt -o \"uid=$(id -u),gid=$(id -g)\"",
             "outrigger mount mem: /mnt -o size=2G",
+            "outrigger mount --door nfs /srv/data /mnt",
             "outrigger mount /srv/data /mnt --layer 'fault=op=write,path=*.db,error=ENOSPC,after=100'",
         ],
     ),

@@ -2,7 +2,7 @@
 //! `outrigger serve`: trees for other machines.
 
 mod key;
-mod nfs;
+pub mod nfs;
 
 use crate::context::Context;
 use crate::run::Run;

@@ -24,9 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Files of a tree whose numbers are remembered.
-const HELD: usize = 1 << 15;
+pub const HELD: usize = 1 << 15;
 /// How long calls that run may take in the end.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Arguments of `serve nfs`.
 ///
@@ -143,8 +143,10 @@ impl Nfs {
         let named: Vec<(&str, &OsStr)> = root.chain(others).collect();
         let trees =
             named.iter().map(|(_, location)| self.tree(context, location)).collect::<Result<Vec<_>, _>>()?;
-        let stacks =
-            trees.iter().map(|tree| self.stack(context, tree)).collect::<Result<Vec<_>, StackError>>();
+        let stacks = trees
+            .iter()
+            .map(|tree| stack(context, tree, self.read_only))
+            .collect::<Result<Vec<_>, StackError>>();
         let stacks = stacks.map_err(|error| Failure::serious(error.to_string()))?;
         let exported = named.iter().zip(&stacks).map(|((path, location), (service, _))| door::Tree {
             name: (*path).to_owned(),
@@ -190,29 +192,36 @@ impl Nfs {
         trees::mountable(&context.trees, location, &options, None)
     }
 
-    /// What a door without a kernel and without opens needs between itself and the tree, and what closes the files in the end.
-    fn stack(&self, context: &Context, tree: &Tree) -> Result<(Arc<dyn Service>, Closes), StackError> {
-        let runtime = &context.trees.runtime;
-        let opens = CloseSim::new(Opens::default(), runtime.clone());
-        let closes = opens.control();
-        let mut stack = Stack::new(tree.service.clone()).push(Simulate::new())?.push(opens)?;
-        stack = stack.push(Permissions::new(runtime.clone()).lenient_owner())?;
-        if let Some(limit) = context.options().timeout.filter(|limit| !limit.is_zero()) {
-            stack = stack.push(Deadline::new(limit, runtime.clone()))?;
-        }
-        if self.read_only {
-            stack = stack.push(ReadOnly)?;
-        }
-        Ok((stack.service(), closes))
-    }
-
     fn cannot(&self, error: &Error) -> Failure {
         Failure::new(format!("cannot listen at {}: {error}", self.listen))
     }
 }
 
+/// What a door without a kernel and without opens needs between itself and the tree, and what closes the files in the end.
+///
+/// # Errors
+/// A sentence about a layer that cannot be there.
+pub fn stack(
+    context: &Context,
+    tree: &Tree,
+    read_only: bool,
+) -> Result<(Arc<dyn Service>, Closes), StackError> {
+    let runtime = &context.trees.runtime;
+    let opens = CloseSim::new(Opens::default(), runtime.clone());
+    let closes = opens.control();
+    let mut stack = Stack::new(tree.service.clone()).push(Simulate::new())?.push(opens)?;
+    stack = stack.push(Permissions::new(runtime.clone()).lenient_owner())?;
+    if let Some(limit) = context.options().timeout.filter(|limit| !limit.is_zero()) {
+        stack = stack.push(Deadline::new(limit, runtime.clone()))?;
+    }
+    if read_only {
+        stack = stack.push(ReadOnly)?;
+    }
+    Ok((stack.service(), closes))
+}
+
 /// What tells a tree from others: where it is, as far as this machine knows.
-fn identity(location: &OsStr) -> Vec<u8> {
+pub fn identity(location: &OsStr) -> Vec<u8> {
     let path = std::fs::canonicalize(location).map(PathBuf::into_os_string);
     path.unwrap_or_else(|_| location.to_owned()).into_encoded_bytes()
 }
@@ -234,13 +243,19 @@ fn announce(context: &Context, address: SocketAddr, named: &[(&str, &OsStr)]) ->
 }
 
 /// Closes what clients have opened without knowing it.
-fn end(context: &Context, closes: &Closes) -> Result<(), Failure> {
+///
+/// # Errors
+/// What is lost.
+pub fn end(context: &Context, closes: &Closes) -> Result<(), Failure> {
     let closed = context.trees.runtime.handle().block_on(closes.end());
     closed.map_err(|error| Failure::new(format!("what a client has written is lost: {error}")))
 }
 
 /// Stores what clients have written.
-fn store(context: &Context, tree: &Tree) -> Result<(), Failure> {
+///
+/// # Errors
+/// What is lost.
+pub fn store(context: &Context, tree: &Tree) -> Result<(), Failure> {
     let mut lost = Vec::new();
     for cache in &tree.caches {
         context.trees.runtime.handle().block_on(cache.end());
