@@ -354,7 +354,8 @@ fn who_is_not_let_in_is_told_so() {
         let certificate = refused(&far.server.place(at), &[("tls", "")]);
         assert_eq!(certificate.errno, Errno::EACCES, "{certificate}");
         let why = certificate.reason.expect("a reason");
-        assert!(why.contains("certificate") && why.contains("-o ca=FILE, trusts"), "{why}");
+        assert!(why.starts_with("TLS with localhost: nothing that this system trusts vouches"), "{why}");
+        assert!(why.contains("-o ca=FILE, trusts"), "{why}");
         // Another one.
         let other = far.server.root().join("../other.pem");
         let made = std::process::Command::new("openssl")
@@ -376,6 +377,25 @@ fn who_is_not_let_in_is_told_so() {
         let why = refused(&far.server.place(at), &[("tls", ""), ("ca", &other.display().to_string())]);
         assert!(why.to_string().contains("none of the certificates in ca=FILE"), "{why}");
     }
+}
+
+#[test]
+fn tls_that_begins_at_once_is_asked_for_by_an_option_and_an_error_says_so() {
+    let Some(mut far) = far(Ftpd::Vsftpd) else { return };
+    let certificate = far.server.certificate().display().to_string();
+    let implicit = [("implicit_tls", ""), ("ca", &*certificate)];
+    let place = far.server.place(far.server.port());
+    let error = far.connect_to(&place, &implicit, None).err().expect("it greets in clear");
+    assert!(error.to_string().contains("what the server sends is no TLS"), "{error}");
+    far.server.start_with_implicit_tls().expect("again");
+    let client = client(&far, &far.connect(&implicit));
+    let (root, data) = (client.root().expect("a root"), content(300_000));
+    put(&root, "f", &data).expect("written");
+    let file = root.lookup(&name("f")).expect("found").open(OpenFlags::empty()).expect("opened");
+    assert!(get(&file, data.len()).expect("read") == data);
+    let explicit = [("tls", ""), ("ca", &*certificate), ("timeout", "1")];
+    let error = far.connect_to(&place, &explicit, None).err().expect("it waits for TLS");
+    assert!(error.to_string().contains("implicit_tls"), "{error}");
 }
 
 #[test]
