@@ -5,10 +5,14 @@ mod kernel;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 use support::{PROGRAM, Place, Said, has, signal};
 
 /// A server in the foreground, ended with the test.
@@ -79,6 +83,44 @@ fn libnfs_lists_reads_and_copies() {
     assert!(fs::read(&there).unwrap() == content);
     libnfs(&place, "nfs-cp", &[there.to_str().unwrap(), &copy]).ok();
     assert!(fs::read(place.at("tree/dir/copy")).unwrap() == content);
+}
+
+/// What is there all the time is listed once, whatever comes and goes meanwhile.
+#[test]
+fn a_directory_of_100_000_names_is_listed_while_it_changes() {
+    if !has("nfs-ls") {
+        return;
+    }
+    let place = Place::patient(Duration::from_secs(120));
+    let many = place.at("tree/many");
+    fs::create_dir_all(&many).unwrap();
+    (0..100_000).for_each(|number| drop(fs::File::create(many.join(format!("stays-{number}"))).unwrap()));
+    let serving = Serving::start(&place, 0, &[&["tree"][..], &EVERYONE].concat());
+    let (over, changes) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let listed = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let number = changes.fetch_add(1, Ordering::Relaxed);
+                let at = |name: &str, number: usize| many.join(format!("{name}-{number}"));
+                fs::File::create(at("comes", number)).unwrap();
+                fs::rename(at("comes", number), at("moves", number)).unwrap();
+                if let Some(before) = number.checked_sub(100) {
+                    fs::remove_file(at("moves", before)).unwrap();
+                }
+            }
+        });
+        let as_another =
+            ["100", "setpriv", "--reuid=1001", "--clear-groups", "nfs-ls", &serving.url("/many")];
+        let listed = place.command("timeout", &as_another).output();
+        over.store(true, Ordering::Relaxed);
+        listed.unwrap()
+    });
+    assert!(listed.status.success(), "{listed:?}");
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    let stays = names.iter().filter(|name| name.starts_with("stays-")).count();
+    assert_eq!((stays, names.iter().collect::<HashSet<_>>().len()), (100_000, names.len()));
+    assert!(changes.into_inner() > 1000, "hardly anything changed");
 }
 
 #[test]
