@@ -147,7 +147,8 @@ fails touch /d/new; fails rm -f /d/core/Cargo.toml; fails sh -c 'echo >>/a/core/
 umount /a; umount /d; mount -t nfs -o $options 10.0.2.2:/dir /mnt
 "#;
 
-/// The client repeats what it did not get an answer to, with the handles it has.
+/// The client repeats what it did not get an answer to, with the handles it has: of a directory, whose files are found by their
+/// numbers, and of an image, whose files are found by their paths.
 #[test]
 fn a_server_that_is_killed_and_started_again_is_not_noticed() {
     if !has_machine() {
@@ -157,9 +158,17 @@ fn a_server_that_is_killed_and_started_again_is_not_noticed() {
     sources(&place, "tree/core");
     let large: Vec<u8> = (0..8_000_000_u32).flat_map(u32::to_le_bytes).collect();
     place.file("tree/large", &large);
-    let serving = Serving::start(&place, 0, &[&["tree"][..], &EVERYONE].concat());
+    let (mut args, mut image) = (vec!["--export", "/=tree"], "mkdir /i");
+    if crate::support::can_serve() && crate::support::has("mkfs.ext4") {
+        fs::File::create(place.at("disk.img")).unwrap().set_len(64 << 20).unwrap();
+        place.run_as("mkfs.ext4", &["-q", place.at("disk.img").to_str().unwrap()]).ok();
+        args.extend(["--export", "/image=disk.img"]);
+        image = "mkdir /i; mount -t nfs -o $options 10.0.2.2:/image /i";
+    }
+    args.extend(EVERYONE);
+    let serving = Serving::start(&place, 0, &args);
     let port = serving.port;
-    let running = machine(&place, port, RESTARTED).spawn().unwrap();
+    let running = machine(&place, port, &format!("{image}\n{RESTARTED}")).spawn().unwrap();
     let done = thread::spawn(move || running.wait_with_output().unwrap());
     let mut serving = Some(serving);
     for sign in ["out/core/src", "reading", "read"] {
@@ -168,7 +177,7 @@ fn a_server_that_is_killed_and_started_again_is_not_noticed() {
             thread::yield_now();
         }
         drop(serving.take());
-        serving = Some(Serving::start(&place, port, &[&["tree"][..], &EVERYONE].concat()));
+        serving = Some(Serving::start(&place, port, &args));
     }
     succeeded(&done.join().unwrap());
     within("the server answers", || {
@@ -181,7 +190,7 @@ fn a_server_that_is_killed_and_started_again_is_not_noticed() {
 const RESTARTED: &str = r#"
 tar cf /tmp/t.tar core
 md5sum large >/tmp/sum; echo 3 >/proc/sys/vm/drop_caches
-mkdir out; tar xf /tmp/t.tar -C out
+mkdir out; tar xf /tmp/t.tar -C /i & tar xf /tmp/t.tar -C out; wait $!
 touch reading; md5sum -c /tmp/sum; touch read; echo 3 >/proc/sys/vm/drop_caches; md5sum -c /tmp/sum
-diff -r core out/core
+diff -r core out/core; diff -r core /i/core; ! mountpoint -q /i || umount /i
 "#;
