@@ -329,6 +329,11 @@ impl NodeTable {
         (inner.store.record(slot).kind == Kind::Node).then(|| inner.node(slot))
     }
 
+    /// The largest slot that was ever used: with [`NodeTable::at_slot`], all nodes can be looked at.
+    pub fn slots(&self) -> u32 {
+        self.lock().store.records()
+    }
+
     /// How many nodes are known, the root included.
     pub fn len(&self) -> usize {
         let inner = self.lock();

@@ -38,5 +38,6 @@ mod state;
 pub use crash::Crash;
 pub use exec::takes_over;
 pub use keeper::{READY, Settings, supervise};
-pub use region::SharedRegion;
+pub use manager::tell_manager;
+pub use region::{FileRegion, SharedRegion};
 pub use seat::{Inherited, Seat};

@@ -6,6 +6,7 @@ use super::place::{Copy, copies, inode, shown};
 use super::{MountStatus, Peer, peers};
 use crate::interrupt::{self, Waited};
 use outrigger_door_fuse::MountEntry;
+use rustix::fs::{major, minor};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -230,9 +231,53 @@ pub fn wait_for_predecessors(path: &Path, patience: Duration) -> bool {
     !ending.is_empty()
 }
 
+/// Whether the process that has locked the file `path` (flock(2)) is dead, as far as /proc/locks tells: those that it started have the
+/// lock as long as they live, and end because it is dead.
+pub fn is_locked_by_the_dead(path: &Path) -> bool {
+    let Ok(metadata) = fs::metadata(path) else { return false };
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    let place = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let owner = locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str());
+        // Another PID namespace's have the number 0.
+        if is_it { words[4].parse::<u32>().ok().filter(|&number| number != 0) } else { None }
+    });
+    owner.is_some_and(|pid| match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // After the name, which may have anything in it: the state.
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_of_a_process_that_has_ended_is_told_from_one_of_a_living() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let file = fs::File::create(&path).unwrap();
+        assert!(!is_locked_by_the_dead(&path), "nobody has it");
+        file.lock().unwrap();
+        assert!(!is_locked_by_the_dead(&path), "this process lives");
+        drop(file);
+        // The shell locks it, and leaves the lock to what it starts.
+        let script = "exec 9<\"$0\"; flock 9; sleep 60 & echo $!";
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", script]).arg(&path).stdout(std::process::Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let mut heir = String::new();
+        let mut out = io::BufReader::new(shell.stdout.take().unwrap());
+        io::BufRead::read_line(&mut out, &mut heir).unwrap();
+        shell.wait().unwrap();
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let is_there = locks.contains(&format!(":{} ", fs::metadata(&path).unwrap().ino()));
+        assert_eq!(is_locked_by_the_dead(&path), is_there);
+        kill_process(Pid::from_raw(heir.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    }
 
     #[test]
     fn a_number_that_is_given_again_is_that_of_another_mount() {

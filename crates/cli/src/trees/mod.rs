@@ -110,9 +110,14 @@ fn is_remote(base: &Base) -> bool {
 
 /// Whether `text` names a file with these options whose driver guards a mount by itself, given the option `guard`.
 pub fn guards_itself(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
-    let location = Location::parse(text);
-    let Base::Host(path) = &location.base else { return false };
-    location.nested.is_empty() && files::lasts(trees, path, &given(trees, others)) == Some(Lasts::Process)
+    Location::parse(text).nested.is_empty() && is_of_kernel_code(trees, text, others)
+}
+
+/// Whether `text` names a file of this machine that kernel code serves, or something in one: opened for writing it changes, if only
+/// because its journal is replayed.
+pub fn is_of_kernel_code(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
+    let Base::Host(path) = Location::parse(text).base else { return false };
+    files::lasts(trees, &path, &given(trees, others)) == Some(Lasts::Process)
 }
 
 /// Opens the tree `name` with the layers the user asked for.

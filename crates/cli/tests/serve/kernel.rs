@@ -49,12 +49,13 @@ fn has_machine() -> bool {
     ["qemu-system-x86_64", "git", "sqlite3"].into_iter().all(has)
 }
 
-/// A machine that runs all parts; `ports` are those of the tree and of the trees that are only read.
-fn machine(place: &Place, ports: (u16, u16)) -> Child {
+/// A machine that runs all parts; `ports` are those of the tree, with an image where there is one, and of the trees that are only read.
+fn machine(place: &Place, ports: (u16, u16), image: bool) -> Child {
     let parts: String =
         PARTS.iter().map(|part| format!("{}() {{\n{}\n}}\n", part.name, part.script)).collect();
     let runs: String = PARTS.iter().map(|part| format!("run {}\n", part.name)).collect();
-    let script = format!("tree={}\nread_only={}\n{COMMON}{parts}{runs}", ports.0, ports.1);
+    let script =
+        format!("tree={}\nread_only={}\nimage={image}\n{COMMON}{parts}{runs}", ports.0, ports.1);
     let file = place.file("script", script);
     let mut command =
         Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/tools/client-vm.sh"));
@@ -102,8 +103,17 @@ fn the_client_of_a_kernel() {
     place.tar("a.tar.gz", "src");
     let trees = ["--export", "/archive=a.tar.gz", "--export", "/dir=src", "--read-only"];
     let read_only = Serving::start(&place, 0, &[&trees[..], &EVERYONE].concat());
-    let serving = Serving::start(&place, 0, &[&["tree"][..], &EVERYONE].concat());
-    let said = outlived(&place, machine(&place, (serving.port, read_only.port)), serving);
+    let image = crate::support::can_serve() && has("mkfs.ext4");
+    let mut args = vec!["--export", "/=tree"];
+    if image {
+        fs::File::create(place.at("disk.img")).unwrap().set_len(64 << 20).unwrap();
+        place.run_as("mkfs.ext4", &["-q", place.at("disk.img").to_str().unwrap()]).ok();
+        args.extend(["--export", "/image=disk.img"]);
+    }
+    args.extend(EVERYONE);
+    let serving = Serving::start(&place, 0, &args);
+    let machine = machine(&place, (serving.port, read_only.port), image);
+    let said = outlived(&place, machine, &args, serving);
     let ended = |part: &Part| said.contains(&format!("\n{} ends with 0 ", part.name));
     said.lines().filter(|line| line.contains(" ends with ")).for_each(|line| println!("{line}"));
     let failed: Vec<&str> = PARTS.iter().filter(|part| !ended(part)).map(|part| part.name).collect();
@@ -112,14 +122,14 @@ fn the_client_of_a_kernel() {
 }
 
 /// What the machine says. Whenever it says one of [`SIGNS`], the server is killed and started again.
-fn outlived(place: &Place, mut machine: Child, serving: Serving) -> String {
+fn outlived(place: &Place, mut machine: Child, args: &[&str], serving: Serving) -> String {
     let (port, mut serving) = (serving.port, Some(serving));
     let (mut said, mut signs) = (String::new(), SIGNS.iter().peekable());
     for line in BufReader::new(machine.stdout.take().unwrap()).split(b'\n') {
         let line = String::from_utf8_lossy(&line.unwrap()).into_owned();
         if signs.next_if(|sign| **sign == line).is_some() {
             drop(serving.take());
-            serving = Some(Serving::start(place, port, &[&["tree"][..], &EVERYONE].concat()));
+            serving = Some(Serving::start(place, port, args));
         }
         said.extend([&line, "\n"]);
     }
@@ -213,13 +223,15 @@ fails touch /d/new; fails rm -f /d/core/Cargo.toml; fails sh -c 'echo >>/a/core/
 umount /a; umount /d
 "#;
 
-/// The client repeats what it did not get an answer to, with the handles it has.
+/// The client repeats what it did not get an answer to, with the handles it has: of a directory, whose files are found by their
+/// numbers, and of an image, whose files are found by their paths.
 const RESTARTED: &str = r#"
+mkdir /i; if $image; then mounted "$tree" /image /i; fi
 tar cf /tmp/t.tar core
 md5sum large >/tmp/sum; echo 3 >/proc/sys/vm/drop_caches
-mkdir out; tar xvf /tmp/t.tar -C out
+mkdir out; tar xf /tmp/t.tar -C /i & tar xvf /tmp/t.tar -C out; wait $!
 md5sum -c /tmp/sum; echo 3 >/proc/sys/vm/drop_caches; md5sum -c /tmp/sum
-diff -r core out/core
+diff -r core out/core; diff -r core /i/core; if $image; then umount /i; fi
 "#;
 
 /// What is said in the middle of unpacking, and before each of the two long reads.
