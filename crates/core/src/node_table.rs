@@ -207,6 +207,12 @@ impl NodeTable {
         count
     }
 
+    /// Whether names in the directory `node` are known: it is not dropped before these.
+    pub fn has_names_below(&self, node: Node) -> bool {
+        let inner = self.lock();
+        inner.slot(node).is_ok_and(|slot| inner.store.record(slot).children != 0)
+    }
+
     /// What the driver recognises `node` by.
     ///
     /// # Errors

@@ -23,7 +23,10 @@ use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::registry::{self, Address, Control, Lasts};
 use outrigger_core::survive::Word;
-use outrigger_core::{Error, FileKind, Keep, Node, OpCode, Runtime, Service, Stack};
+use outrigger_core::{
+    Abilities, Answer, Cx, Errno, Error, FileKind, Keep, Node, Notify, OpCode, Request, Runtime, Service,
+    Stack,
+};
 use outrigger_layer_cache::Control as CacheControl;
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_simulate::Simulate;
@@ -62,7 +65,8 @@ impl Tree {
     /// A sentence naming the layer that cannot be there.
     pub fn of(trees: &Trees, opened: registry::Opened) -> Result<Self, Failure> {
         let layers = &trees.options().layer;
-        let layered = layers::stack(opened.service, layers, User::Mount, &trees.runtime, None, None)?;
+        let layered =
+            layers::stack(opened.service, layers, User::Mount, (&trees.runtime, Some(trees)), None, None)?;
         Ok(Tree::new(layered, opened.control, None))
     }
 }
@@ -70,14 +74,20 @@ impl Tree {
 /// Whether the tree `text` names with these options outlives the process that serves it. What is known of a FUSE program or of a
 /// disk image does not, nor what the kernel code has in memory.
 pub fn survives(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
-    let location = Location::parse(text);
-    match location.base {
-        Base::Program(_) => false,
-        // What is inside a file there is a tree of its own.
-        Base::Remote { .. } => location.nested.is_empty(),
-        Base::Host(path) => files::lasts(trees, &path, &given(trees, others)) != Some(Lasts::Process),
-        Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.lasts != Lasts::Process),
-    }
+    let does = |text: &OsStr, options: &DriverOptions| {
+        let location = Location::parse(text);
+        match location.base {
+            Base::Program(_) => false,
+            // What is inside a file there is a tree of its own.
+            Base::Remote { .. } => location.nested.is_empty(),
+            Base::Host(path) => files::lasts(trees, &path, options) != Some(Lasts::Process),
+            Base::Url { scheme: name, .. } => {
+                scheme(&name).is_none_or(|scheme| scheme.lasts != Lasts::Process)
+            }
+        }
+    };
+    let mut uppers = layers::uppers(&trees.options().layer);
+    does(text, &given(trees, others)) && uppers.all(|upper| does(upper.as_ref(), &DriverOptions::default()))
 }
 
 /// The options for the driver of a mount.
@@ -137,7 +147,7 @@ pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<O
         _ => (driver(trees, name, options, None)?, None, None),
     };
     let cache = cache.map(|options| Cached { options, disk: None });
-    let layered = layers::stack(service, layers, User::Command, &trees.runtime, None, cache)?;
+    let layered = layers::stack(service, layers, User::Command, (&trees.runtime, Some(trees)), None, cache)?;
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, host })
 }
@@ -294,8 +304,54 @@ pub fn mountable(
         _ => below(trees, location, &options, keep)?,
     };
     let cache = cache.map(|options| Cached { options, disk });
-    let layered = layers::stack(service, &trees.options().layer, User::Mount, &trees.runtime, keep, cache)?;
+    let layered = layers::stack(
+        service,
+        &trees.options().layer,
+        User::Mount,
+        (&trees.runtime, Some(trees)),
+        keep,
+        cache,
+    )?;
     Ok(Tree { one_user, ..Tree::new(layered, None, root) })
+}
+
+/// Other trees, for layers that need one.
+impl registry::Trees for Trees {
+    fn open(&self, location: &str, keep: Option<&Arc<dyn Keep>>) -> Result<Arc<dyn Service>, Error> {
+        self.beside(location, keep).map_err(|failure| Errno::EINVAL.because(failure.to_string()))
+    }
+}
+
+impl Trees {
+    fn beside(&self, text: &str, keep: Option<&Arc<dyn Keep>>) -> Result<Arc<dyn Service>, Failure> {
+        let (location, options) = (Location::of(text.as_ref())?, DriverOptions::default());
+        if let Some(path) = host_directory(self, &location)? {
+            return directory(self, &path, &options, keep);
+        }
+        let (service, root) = below(self, location, &options, keep)?;
+        Ok(match root {
+            Some(root) => Arc::new(Rooted { service, _root: root }),
+            None => service,
+        })
+    }
+}
+
+/// A tree below a directory of another one, with the reference to that.
+struct Rooted {
+    service: Arc<dyn Service>,
+    _root: Inode,
+}
+
+impl Service for Rooted {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        self.service.call(cx, request)
+    }
+    fn abilities(&self) -> Abilities {
+        self.service.abilities()
+    }
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.service.attach(notify);
+    }
 }
 
 /// The path when `location` is a directory of the host.
