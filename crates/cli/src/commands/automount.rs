@@ -20,23 +20,27 @@ use std::time::Duration;
 
 /// Arguments of `automount`.
 ///
-/// Each name in DIR leads to a tree, which is opened when a program looks into it, and closed again when no program has used it for a
-/// while. Listing DIR, also with attributes, opens none. What cannot be opened answers the error to every program that looks into
-/// it; `outrigger status` and the extended attribute user.outrigger.error of its directory say why. It is tried again after a second,
-/// later after a minute, and at once after `outrigger flush`.
+/// Each name in DIR leads to a tree, which is opened when a program looks into it, and
+/// closed again when no program has used it for a while. Listing DIR, also with attributes,
+/// opens none. What cannot be opened answers the error to every program that looks into it;
+/// `outrigger status` and the extended attribute user.outrigger.error of its directory say
+/// why. It is tried again after a second, later after a minute, and at once after
+/// `outrigger flush`.
 ///
-/// Without a map DIR has a directory for each kind of other hosts, whose names are hosts: DIR/sftp/USER@HOST:PORT, DIR/ftp/HOST. A map
-/// has a line for each name:
+/// Without a map DIR has a directory for each kind of other hosts, whose names are hosts:
+/// DIR/sftp/USER@HOST:PORT, DIR/ftp/HOST. A map has a line for each name:
 ///
 ///     # comment
-///     NAME      LOCATION  [OPTION,...]
-///     *         LOCATION  [OPTION,...]   every other name, for which & stands in LOCATION
-///     +SCHEME             [OPTION,...]   the directory of a kind of hosts, as sftp; +hosts is all of them
+///     NAME     LOCATION [OPTION,...]
+///     *        LOCATION [OPTION,...]  other names; & in LOCATION is the name
+///     +SCHEME           [OPTION,...]  a directory of hosts, as +sftp; +hosts: all
 ///
-/// Paths in it begin with a slash. A backslash or double quotes take the meaning from blanks, #, & and *. The map is read again when its
-/// file has changed, and on SIGHUP; what is open stays as it is until it is closed.
+/// Paths in it begin with a slash. A backslash or double quotes take the meaning from
+/// blanks, #, & and *. The map is read again when its file has changed, and on SIGHUP; what
+/// is open stays as it is until it is closed.
 ///
-/// No one is asked for a password: keys, ssh-agent and ~/.netrc of the user who mounts have to do.
+/// No one is asked for a password: keys, ssh-agent and ~/.netrc of the user who mounts have
+/// to do.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Automount {

@@ -4,7 +4,7 @@
 use crate::inner::Inner;
 use crate::numbers::Life;
 use crate::state::{Open, Phase, State};
-use outrigger_core::{Node, Notice};
+use outrigger_core::{Name, Node, Notice};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ struct Look {
     /// Idle trees to which only the door refers, and by which nodes.
     referred: Vec<Life>,
     unneeded: Vec<Node>,
+    /// Names that lead to nothing, in directories of those trees.
+    missing: Vec<(Node, Name)>,
     /// When to look again.
     next: Option<Duration>,
 }
@@ -47,9 +49,17 @@ impl Inner {
     /// Closes what is idle; answers when to look again, or nothing when no tree is open that could become so.
     fn tend(self: &Arc<Self>, limit: Duration) -> Option<Duration> {
         let now = self.runtime.monotonic();
-        let look = self.lock().look(now, limit);
+        // Asked without the lock: what answers may have something to tell the door meanwhile.
+        let due = self.lock().due(now, limit);
+        let unwritten = due.into_iter().filter(|(_, open)| open.hosted.ending.unwritten().is_some());
+        let unwritten: Vec<Life> = unwritten.map(|(life, _)| life).collect();
+        let look = self.lock().look(now, limit, &unwritten);
         look.closing.into_iter().for_each(|(root, open)| self.close(root, open, None));
         if let Some(above) = self.above.get().filter(|_| !look.unneeded.is_empty()) {
+            // No program can be in one, but a kernel keeps their directories as long as it remembers them.
+            for (dir, name) in look.missing {
+                above.notify(Notice::InvalidateEntry { dir, name });
+            }
             above.notify(Notice::Prune { nodes: look.unneeded });
         }
         look.referred.into_iter().for_each(|life| self.close_unseen(life, now));
@@ -72,7 +82,17 @@ impl Inner {
 }
 
 impl State {
-    fn look(&mut self, now: Duration, limit: Duration) -> Look {
+    /// The trees that no request has used for so long.
+    fn due(&self, now: Duration, limit: Duration) -> Vec<(Life, Arc<Open>)> {
+        let due = self.trees.iter().filter(|(_, tree)| tree.last_used + limit <= now);
+        let open = due.filter_map(|(&root, tree)| {
+            let life = tree.life_of(root)?;
+            Some((life, tree.open_in(life)?))
+        });
+        open.collect()
+    }
+
+    fn look(&mut self, now: Duration, limit: Duration, unwritten: &[Life]) -> Look {
         let mut look = Look::default();
         let open = self.trees.iter().filter_map(|(&root, tree)| Some((tree.life_of(root)?, tree.last_used)));
         let open: Vec<(Life, Duration)> = open.collect();
@@ -82,12 +102,15 @@ impl State {
                 look.again(used + limit);
                 continue;
             }
-            match self.idle(life) {
+            match self.idle(life).filter(|_| !unwritten.contains(&life)) {
                 Some(nodes) if nodes.is_empty() => {
                     let open = self.begin_closing(life, now);
                     look.closing.extend(open.map(|open| (life.tree, open)));
                 }
                 Some(nodes) => {
+                    let missing =
+                        self.trees.get_mut(&life.tree).map(|tree| std::mem::take(&mut tree.missing));
+                    look.missing.extend(missing.into_iter().flatten());
                     look.unneeded.extend(nodes);
                     look.referred.push(life);
                     look.again(again);
@@ -104,7 +127,7 @@ impl State {
         let tree = self.trees.get(&life.tree)?;
         let open = tree.open_in(life)?;
         let is_quiet = tree.in_flight == 0 && tree.opens == 0;
-        if !is_quiet || !open.hosted.is_lasting || open.hosted.ending.unwritten().is_some() {
+        if !is_quiet || !open.hosted.is_lasting {
             return None;
         }
         let mut nodes = self.numbers.of_life(life);

@@ -4,7 +4,7 @@
 use crate::names::{Hosted, OpenTree};
 use crate::numbers::{Life, Numbers, Place, Slot};
 use outrigger_core::{Attr, Error, Name, Node, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub(crate) struct Tree {
     pub(crate) attr: Option<Attr>,
     /// What the last closing lost.
     pub(crate) lost: Option<Error>,
+    /// Names, with the numbers of their directories above, that a kernel may remember to lead to nothing: they keep their directory.
+    pub(crate) missing: HashSet<(Node, Name)>,
 }
 
 /// What a tree is doing.
@@ -90,6 +92,7 @@ impl Tree {
             opens: 0,
             attr: None,
             lost: None,
+            missing: HashSet::new(),
         }
     }
 
@@ -106,6 +109,7 @@ impl Tree {
     pub(crate) fn closed(&mut self, outcome: Result<()>, now: Duration) {
         self.lost = outcome.err();
         self.opens = 0;
+        self.missing.clear();
         self.enter_phase(Phase::Closed, now);
     }
 

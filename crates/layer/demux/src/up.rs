@@ -5,15 +5,17 @@ use crate::inner::{Inner, Use};
 use crate::numbers::{Life, Slot, upper_ino};
 use crate::state::{State, shown};
 use outrigger_core::reply::{Entry, Events, OpenHow, Opened};
-use outrigger_core::{Attr, Errno, Handle, Node, OpCode, Reply, Request, Target, Traverse, Visit};
+use outrigger_core::{Attr, Errno, Handle, Name, Node, OpCode, Reply, Request, Target, Traverse, Visit};
 
 /// What of a request its reply depends on.
 pub(crate) struct Asked {
     op: OpCode,
     /// Whether it opens a directory, where it opens something.
     opens_directory: bool,
-    /// The first node is the root of the tree.
+    /// The first node.
     node: Node,
+    /// A name that is no file any more, or never was, depending on the reply.
+    name: Option<(Node, Name)>,
 }
 
 struct First(Node);
@@ -27,14 +29,33 @@ impl Visit for First {
 }
 
 impl Asked {
+    /// The name, if a kernel remembers now that it leads to nothing.
+    fn missing(self, reply: &Reply) -> Option<(Node, Name)> {
+        let is_missing = match (self.op, reply) {
+            (OpCode::Lookup, Reply::Error(error)) => error.errno == Errno::ENOENT,
+            (OpCode::Lookup, _) => false,
+            (_, reply) => reply.error().is_none(),
+        };
+        self.name.filter(|_| is_missing)
+    }
+
     /// Of a request with the numbers above.
     pub(crate) fn of(request: &mut Request) -> Self {
         let mut first = First(Node::default());
         request.traverse(&mut first);
         let opens_directory = request.opens().is_some_and(|opening| opening.flags.is_none());
-        Asked { op: request.op(), opens_directory, node: first.0 }
+        let name = match &*request {
+            Request::Lookup(op) => Some((op.dir, op.name.clone())),
+            Request::Unlink(op) => Some((op.dir, op.name.clone())),
+            Request::RmDir(op) => Some((op.dir, op.name.clone())),
+            _ => None,
+        };
+        Asked { op: request.op(), opens_directory, node: first.0, name }
     }
 }
+
+/// The most names of a tree that are noted because a kernel may remember that they lead to nothing.
+const MISSING: usize = 1 << 14;
 
 /// What poll(2) finds on a file without a method for it (`DEFAULT_POLLMASK` of Linux): reading and writing are possible.
 const ALWAYS: u32 = 0x145;
@@ -103,6 +124,11 @@ impl Inner {
                 *target = Target::new(path).unwrap_or_else(|_| target.clone());
             }
             _ => {}
+        }
+        if let Some(missing) = asked.missing(&reply)
+            && tree.missing.len() < MISSING
+        {
+            tree.missing.insert(missing);
         }
         refer(&mut state, entered.life, &mut reply);
         reply

@@ -53,6 +53,23 @@ fn a_tree_to_which_the_door_refers_stays_and_the_door_is_asked_to_let_go() {
 }
 
 #[test]
+fn names_that_lead_to_nothing_keep_no_directory_in_the_kernel() {
+    let bench = bench();
+    let a = bench.find(Node::ROOT, "a");
+    let d = bench.find(a, "d");
+    assert_eq!(bench.errno(Lookup { dir: d, name: name("none") }), Some(Errno::ENOENT));
+    bench.ask(Unlink { dir: d, name: name("8") }).expect("removed");
+    bench.pass(LIMIT * 2);
+    let heard = lock(&bench.door.heard);
+    let mut first: Vec<&Notice> =
+        heard.iter().take_while(|notice| !matches!(notice, Notice::Prune { .. })).collect();
+    first.sort_by_key(|notice| format!("{notice:?}"));
+    let entry = |text: &str| Notice::InvalidateEntry { dir: d, name: name(text) };
+    assert_eq!(first, [&entry("8"), &entry("none")], "said once, before the nodes");
+    assert_eq!(heard.iter().filter(|notice| matches!(notice, Notice::InvalidateEntry { .. })).count(), 2);
+}
+
+#[test]
 fn a_tree_with_open_files_or_unwritten_content_stays() {
     let bench = bench();
     let toy = bench.toy(&["a"]);
