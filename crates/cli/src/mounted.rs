@@ -45,6 +45,8 @@ const READY_DEADLINE: Duration = Duration::from_secs(10);
 const UNMOUNT_DEADLINE: Duration = Duration::from_millis(500);
 /// How long writing to disk what was read may take in the end.
 const KEEP_DEADLINE: Duration = Duration::from_secs(2);
+/// How long storing what programs have written in one of many trees may take in the end.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long finding out a path for `status` may take.
 const LOCATE_DEADLINE: Duration = Duration::from_millis(200);
 
@@ -185,6 +187,8 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     // It is killed when this process ends.
     let ended = program.map_or(Ok(()), |program| program.close());
     let ended = ended.map_err(|error| Failure::new(error.why()));
+    let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
+    let ended = ended.and_then(|()| mounted.close_many(patience));
     ended.and_then(|()| context.trees.changed.close()).inspect_err(|failure| {
         server.iter().for_each(|server| server.leave(&failure.to_string()));
     })
@@ -323,7 +327,10 @@ fn resume(
 }
 
 /// The absolute path to mount on: a directory that no mount of ours hides already.
-fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// What hides it, or why it is no such directory.
+pub fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
     let shown = mountpoint.display();
     let cannot =
         |error: io::Error| Failure::new(format!("cannot mount on '{shown}': {}", Error::from(error)));
@@ -463,6 +470,11 @@ impl Mounted {
         if let Err(what) = control::what_was_lost(&self.lost()) {
             tracing::error!("{}: {what}", self.mountpoint.display());
         }
+    }
+
+    /// Closes the trees, where the mount is one of many.
+    fn close_many(&self, patience: Duration) -> Result<(), Failure> {
+        self.tree.many.as_ref().map_or(Ok(()), |many| many.close(&self.runtime, patience))
     }
 
     /// The files with lost writes that no program got an error for, and the errors.

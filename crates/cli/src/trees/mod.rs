@@ -4,6 +4,7 @@
 mod changed;
 mod files;
 mod layers;
+mod many;
 mod origin;
 mod program;
 mod remote;
@@ -11,6 +12,7 @@ mod session;
 
 pub use changed::Changed;
 pub use layers::LAYERS;
+pub use many::{Many, Reread};
 pub use origin::{Origin, is_unchanged};
 pub use remote::Opened;
 pub use session::Trees;
@@ -49,6 +51,8 @@ pub struct Tree {
     pub control: Option<Arc<dyn Control>>,
     /// The server checks permissions, for the user who is logged in there.
     pub one_user: bool,
+    /// The trees in it, where it is made of many.
+    pub many: Option<Many>,
     /// The reference that keeps the root of a subtree alive.
     _root: Option<Inode>,
 }
@@ -56,7 +60,15 @@ pub struct Tree {
 impl Tree {
     fn new(layered: Layered, control: Option<Arc<dyn Control>>, root: Option<Inode>) -> Self {
         let Layered { service, names, caches, fault } = layered;
-        Tree { service, layers: names, caches, fault, control, one_user: false, _root: root }
+        Tree { service, layers: names, caches, fault, control, one_user: false, many: None, _root: root }
+    }
+
+    /// Many trees under one root.
+    pub fn of_many(service: Arc<dyn Service>, many: Many) -> Self {
+        let (names, caches) = (vec!["demux"], Vec::new());
+        let layered = Layered { service, names, caches, fault: None };
+        // Each is opened as the user who mounts them.
+        Tree { one_user: true, many: Some(many), ..Tree::new(layered, None, None) }
     }
 
     /// A tree that ends with the process that serves it, with the layers the user asked for.
@@ -215,7 +227,7 @@ fn url(
     let site = trees.site(&runtime, keep);
     let service = (scheme.open)(rest, options, &site).map_err(|error| {
         let why = error.reason.as_deref().map(str::to_owned);
-        Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno)))
+        Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno))).with(error.errno)
     })?;
     if service.abilities().ops.has(OpCode::StatFs) { Ok(service) } else { completed(service) }
 }
@@ -411,5 +423,5 @@ fn subtree(service: Arc<dyn Service>, root: Node) -> Result<Arc<dyn Service>, Fa
 }
 
 fn cannot_open(shown: &str, error: &Error) -> Failure {
-    Failure::serious(format!("cannot open '{shown}': {error}"))
+    Failure::serious(format!("cannot open '{shown}': {error}")).with(error.errno)
 }

@@ -61,6 +61,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "automount",
+        &[
+            "outrigger automount /net && ls /net/sftp/me@host/etc",
+            "outrigger automount ~/hosts --map ~/.hosts.map --idle 60",
+        ],
+    ),
+    (
         "guard",
         &["outrigger guard -- sshfs host:/ /mnt/host", "outrigger --timeout 2 guard -- bindfs src mnt"],
     ),
@@ -188,7 +195,7 @@ const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
     ("STATE_DIRECTORY", &["serve"], "As --state; systemd(1) sets it."),
     (
         "XDG_RUNTIME_DIR",
-        &["mount", "guard", "umount", "status", "trace", "flush", "upgrade"],
+        &["mount", "automount", "guard", "umount", "status", "trace", "flush", "upgrade"],
         "Where the control sockets of mounts are.",
     ),
     ("TZ", &["ls", "stat", "find", "du", "touch", "cp", "diff"], "The time zone of times."),
@@ -201,7 +208,11 @@ const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
         &["ls", "du", "df"],
         "Units of sizes, as for the commands of coreutils(1).",
     ),
-    ("SSH_AUTH_SOCK, SSH_ASKPASS", &["mount", "cp", "ls"], "Read by ssh(1), which reaches other hosts."),
+    (
+        "SSH_AUTH_SOCK, SSH_ASKPASS",
+        &["mount", "automount", "cp", "ls"],
+        "Read by ssh(1), which reaches other hosts.",
+    ),
 ];
 
 /// Where things are kept.
@@ -219,7 +230,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("/etc/fstab", "Mounts of the type outrigger; see mount.outrigger(8)."),
     (
-        "outrigger-mount@.service, outrigger-guard@.service, outrigger-serve-nfs@.service",
+        "outrigger-mount@.service, outrigger-automount@.service, outrigger-guard@.service, outrigger-serve-nfs@.service",
         "Templates for systemd(1); their first lines say how they are used: systemctl cat outrigger\\-mount@.service.",
     ),
     ("~/.ssh/config", "Read by ssh(1), which reaches other hosts."),
