@@ -387,10 +387,16 @@ impl Keeper {
     fn again(&mut self, progress: bool) -> Verdict {
         let now = Duration::from_nanos(monotonic());
         self.supervisor.failed(now, progress);
-        match self.supervisor.is_given_up(now) {
-            true => Verdict::Over(1),
-            false => Verdict::Again(self.supervisor.pause()),
+        if self.supervisor.is_given_up(now) {
+            warn(format_args!(
+                "outrigger: the mount has ended: {} of the processes that serve it died, the last one of {}; what programs had written \
+                 and was not stored yet is lost",
+                self.state.words().deaths().get(),
+                describe(&self.state)
+            ));
+            return Verdict::Over(1);
         }
+        Verdict::Again(self.supervisor.pause())
     }
 
     /// Waits, but ends the mount when asked to meanwhile.

@@ -9,7 +9,7 @@ use crate::control::{
 use crate::guarded;
 use crate::trees::{self, Many};
 use outrigger_core::survive::Reads;
-use outrigger_core::{Clock, Service};
+use outrigger_core::{Clock, Service, lock};
 use outrigger_door_fuse::{InFlight, OpCount};
 use outrigger_guard::Seat;
 use outrigger_layer_cache::Mark;
@@ -137,7 +137,12 @@ impl Controlled for Mounted {
             let left = cache.unwritten(mark);
             (files, bytes) = (files + left.0 as u64, bytes + left.1);
         }
-        Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost: self.lost() }
+        let (marks, lost) = (marks.into_iter().map(|mark| mark.0).collect(), self.lost());
+        // Whoever waits learns of losses once nothing is left.
+        if files == 0 {
+            lock(&self.told).extend(lost.iter().cloned());
+        }
+        Unwritten { bytes, files, marks, lost }
     }
 
     fn prepare_upgrade(&self, layouts: &[Reads]) -> Result<(), String> {
