@@ -357,7 +357,10 @@ impl Both<'_> {
                 Reply::DirentsPlus(self.readdirplus(op.node, op.cookie, op.size).await?)
             }
             Request::FSyncDir(op) => Reply::Done(self.fsyncdir(op).await?),
-            Request::Forget(op) => Reply::Done(self.forget(op.node, op.count).await),
+            Request::Forget(op) => {
+                self.forget(op.node, op.count).await;
+                Reply::Done(())
+            }
             Request::Locate(op) => Reply::Target(self.locate(op.node)?),
             Request::Parent(op) => Reply::Entry(self.parent(op.dir).await?),
             Request::StatFs(_) => {

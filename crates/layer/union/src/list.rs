@@ -155,13 +155,12 @@ impl Both<'_> {
             .await?;
         }
         for name in devices {
-            let key = (cookie_of(&name), name);
-            if smallest.names.contains_key(&key) {
-                let seen = self.see(&Bound { lower: None, ..*dir }, &key.1).await?;
-                self.forget_all(seen.spare()).await;
-                if seen.is_device {
-                    smallest.names.insert(key, None);
-                }
+            let seen = self.see(&Bound { lower: None, ..*dir }, &name).await?;
+            self.forget_all(seen.spare()).await;
+            if seen.is_device
+                && let Some(shown) = smallest.names.get_mut(&(cookie_of(&name), name))
+            {
+                *shown = None;
             }
         }
         if let Some(lower) = dir.lower {

@@ -249,7 +249,7 @@ impl Both<'_> {
     pub(crate) async fn rename(&self, op: Rename) -> Result<()> {
         let Rename { dir, name, to_dir, to_name, flags } = &op;
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if flags.contains(RenameFlags::WHITEOUT) {
+        if flags.contains(RenameFlags::WHITEOUT) || exchange && flags.contains(RenameFlags::NOREPLACE) {
             return Err(Errno::EINVAL.into());
         }
         if is_reserved(name) || is_reserved(to_name) {
