@@ -39,5 +39,7 @@ for program in ${VM_PROGRAMS:-}; do add_program "$program"; done
 (cd "$scratch/root" && find . | cpio --quiet -o -H newc >"$scratch/initrd")
 timeout --kill-after=10 "${VM_SECONDS:-300}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 768 \
     -nographic -no-reboot -nodefaults -serial stdio -kernel "$client/vmlinuz" -initrd "$scratch/initrd" \
-    -append "console=ttyS0 quiet panic=-1 no_timer_check" -nic user,model=virtio-net-pci </dev/null | sed -u 's/\r//g' | tee "$scratch/log"
+    -append "console=ttyS0 quiet panic=-1 no_timer_check" -nic user,model=virtio-net-pci </dev/null | sed -u 's/\r//g' | tee "$scratch/log" &
+# A signal to this script ends the machine at once.
+wait "$!"
 grep -q '^the script ends with status 0$' "$scratch/log"

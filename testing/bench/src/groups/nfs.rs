@@ -66,6 +66,7 @@ fn requests(bench: &Bench, work: Work, servers: &[Server], files: &[Files]) -> R
     let mut subjects: Vec<(&str, Sampler<'_>)> = Vec::new();
     for ((server, files), used) in servers.iter().zip(files).zip(&used) {
         let sampler = move || {
+            files.begin();
             let mut client = Client::connect(server.address)?;
             let calls = u32::try_from(bench.scaled(work.calls() as usize))?;
             let before = server.processor_time()?;

@@ -11,6 +11,7 @@ use outrigger_proto_nfs3::types::{Content, DirName, FileHandle, Name, SetAttrs, 
 use outrigger_proto_nfs3::xdr::rpc::{self, Auth};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Names in the directory that is listed.
 pub const NAMES: usize = 1000;
@@ -72,6 +73,8 @@ pub struct Files {
     read: FileHandle,
     written: FileHandle,
     content: Content,
+    /// How many samples have begun.
+    samples: AtomicU32,
 }
 
 fn name(name: &str) -> Result<Name> {
@@ -108,7 +111,13 @@ impl Files {
             read: look_up(&mut client, root, "block")?,
             written: look_up(&mut client, own, "block")?,
             content: content.map_err(|error| anyhow!("content: {error:?}"))?,
+            samples: AtomicU32::new(0),
         })
+    }
+
+    /// A sample begins: its files are not those of the sample before, or a server would take its calls for repetitions.
+    pub fn begin(&self) {
+        self.samples.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The record of the call with this number.
@@ -146,7 +155,8 @@ impl Files {
     /// The calls of one place in the window make a file and remove it in turns.
     fn create_or_remove(&self, xid: u32) -> Bytes {
         let (place, turn) = (xid % super::WINDOW, xid / super::WINDOW);
-        let name = Name::new(format!("new-{place}-{}", turn / 2)).expect("a short name");
+        let sample = self.samples.load(Ordering::Relaxed);
+        let name = Name::new(format!("new-{sample}-{place}-{}", turn / 2)).expect("a short name");
         let at = DirName { dir: self.own, name };
         if turn % 2 == 1 {
             return rpc::call::<nfs::Remove>(xid, &self.auth, &at).finish().into_bytes();

@@ -58,15 +58,12 @@ pub fn measure(bench: &Bench, servers: &[Server], dir: &Path) -> Result<Option<T
     let file = dir.join("client.sh");
     fs::write(&file, script(servers, rounds, megabytes))?;
     watch::step("the client's machine", limit + Duration::from_secs(60));
-    let mut command = Command::new(tools.join("client-vm.sh"));
-    command.arg(&file).env("VM_SECONDS", limit.as_secs().to_string()).env("CARGO_TARGET_DIR", &bench.target);
-    let child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot run client-vm.sh")?;
-    let pid = child.id();
-    watch::adopt(pid);
-    let output = child.wait_with_output();
-    watch::forget(pid);
-    let output = output?;
+    // It ends the machine when this program ends.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM"]).arg(tools.join("client-vm.sh")).arg(&file);
+    command.env("VM_SECONDS", limit.as_secs().to_string()).env("CARGO_TARGET_DIR", &bench.target);
+    let output =
+        command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run client-vm.sh")?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "the client's machine: {}: {said}", output.status);
     let samples: Vec<Sample<'_>> = said.lines().filter_map(Sample::parse).collect();
