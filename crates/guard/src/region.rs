@@ -69,7 +69,7 @@ impl SharedRegion {
 pub struct FileRegion(Mapping);
 
 /// Zeros for a file system that reserves no room by itself.
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 impl FileRegion {
     /// Bytes of the file before the words: a multiple of the size of a page.

@@ -6,12 +6,13 @@ use super::place::{Copy, copies, inode, shown};
 use super::{MountStatus, Peer, peers};
 use crate::interrupt::{self, Waited};
 use outrigger_door_fuse::MountEntry;
-use rustix::fs::{major, minor};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -231,24 +232,46 @@ pub fn wait_for_predecessors(path: &Path, patience: Duration) -> bool {
     !ending.is_empty()
 }
 
-/// Whether the process that has locked the file `path` (flock(2)) is dead, as far as /proc/locks tells: those that it started have the
-/// lock as long as they live, and end because it is dead.
-pub fn is_locked_by_the_dead(path: &Path) -> bool {
-    let Ok(metadata) = fs::metadata(path) else { return false };
-    let (device, inode) = (metadata.dev(), metadata.ino());
-    let place = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+/// Who keeps a file locked (flock(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locker {
+    /// Nobody.
+    None,
+    /// A process that lives, or one that this process may not know.
+    Living,
+    /// One that has ended: those that it started have the lock as long as they live, and end because it has.
+    Dead,
+}
+
+/// Who keeps the file `path` locked.
+pub fn locker(path: &Path) -> Locker {
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    let Ok(file) = File::options().read(true).custom_flags(nonblocking).open(path) else {
+        return Locker::Living;
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => return Locker::None,
+        Err(Errno::WOULDBLOCK) => {}
+        Err(_) => return Locker::Living,
+    }
+    // A process that has ended and was waited for is in the list no more. The device is written in another way on some file systems.
+    let inode = file.metadata().map(|metadata| format!(":{}", metadata.ino())).unwrap_or_default();
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let owner = locks.lines().find_map(|line| {
+    let mut owners = locks.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str());
-        // Another PID namespace's have the number 0.
-        if is_it { words[4].parse::<u32>().ok().filter(|&number| number != 0) } else { None }
+        let is_it =
+            words.get(1) == Some(&"FLOCK") && words.get(5).is_some_and(|place| place.ends_with(&inode));
+        if is_it { words[4].parse::<u32>().ok() } else { None }
     });
-    owner.is_some_and(|pid| match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // After the name, which may have anything in it: the state.
-        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    })
+    if locks.is_empty() || owners.any(lives) { Locker::Living } else { Locker::Dead }
+}
+
+fn lives(pid: u32) -> bool {
+    // After the name, which may have anything in it: the state.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 #[cfg(test)]
@@ -259,10 +282,10 @@ mod tests {
     fn a_lock_of_a_process_that_has_ended_is_told_from_one_of_a_living() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
-        let file = fs::File::create(&path).unwrap();
-        assert!(!is_locked_by_the_dead(&path), "nobody has it");
+        let file = File::create(&path).unwrap();
+        assert_eq!(locker(&path), Locker::None);
         file.lock().unwrap();
-        assert!(!is_locked_by_the_dead(&path), "this process lives");
+        assert_eq!(locker(&path), Locker::Living);
         drop(file);
         // The shell locks it, and leaves the lock to what it starts.
         let script = "exec 9<\"$0\"; flock 9; sleep 60 & echo $!";
@@ -273,9 +296,8 @@ mod tests {
         let mut out = io::BufReader::new(shell.stdout.take().unwrap());
         io::BufRead::read_line(&mut out, &mut heir).unwrap();
         shell.wait().unwrap();
-        let locks = fs::read_to_string("/proc/locks").unwrap();
-        let is_there = locks.contains(&format!(":{} ", fs::metadata(&path).unwrap().ino()));
-        assert_eq!(is_locked_by_the_dead(&path), is_there);
+        // Where flock(1) itself has locked it, that has ended, too.
+        assert_eq!(locker(&path), Locker::Dead);
         kill_process(Pid::from_raw(heir.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     }
 

@@ -12,7 +12,7 @@ mod server;
 mod written;
 
 pub use directory::directory;
-pub use ending::{Ending, is_locked_by_the_dead, wait_for_predecessors};
+pub use ending::{Ending, Locker, locker, wait_for_predecessors};
 pub use peer::{Peer, find, first_answer, locate, peers, statuses};
 pub use place::{Health, is_connection, is_ours, probe, resolve};
 pub use server::{Controlled, Server, answer};

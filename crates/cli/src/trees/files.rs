@@ -2,7 +2,7 @@
 //! Trees in files, of this machine and of other trees: the first driver that recognises the content opens it.
 
 use super::Trees;
-use crate::control;
+use crate::control::{self, Locker};
 use crate::drivers::{DRIVERS, DriverOptions, GivenTo};
 use crate::location::{Base, Location};
 use crate::say::quoted;
@@ -48,8 +48,14 @@ pub fn on_host(trees: &Trees, path: &Path, options: &DriverOptions) -> Result<Op
         opened = open(trees, driver, files, &content, options);
     }
     // What a server that was killed has left writes to the end, and ends.
-    while is_busy(&opened) && since.elapsed() < patience && control::is_locked_by_the_dead(path) {
-        thread::sleep(LOOK_AGAIN);
+    let mut was_free = false;
+    while is_busy(&opened) && since.elapsed() < patience {
+        match control::locker(path) {
+            Locker::Dead => thread::sleep(LOOK_AGAIN),
+            Locker::None if !was_free => was_free = true,
+            // It is busy for another reason.
+            Locker::None | Locker::Living => break,
+        }
         opened = open(trees, driver, files, &content, options);
     }
     opened.map_err(|error| refused(&path.display().to_string(), &error))
