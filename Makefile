@@ -130,6 +130,7 @@ uninstall:
 	rm -f $(libexec)/outrigger-kernel
 	-[ ! -d $(libexec) ] || rmdir --ignore-fail-on-non-empty $(libexec)
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-mount@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-guard@.service
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-serve-nfs@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-automount@.service
 	rm -f $(share)/man/man1/outrigger.1 $(share)/man/man1/outrigger-*.1 $(share)/man/man8/mount.outrigger.8 $(share)/man/man7/outrigger-drivers.7
 	rm -f $(share)/bash-completion/completions/outrigger $(share)/zsh/site-functions/_outrigger
 	rm -f $(share)/fish/vendor_completions.d/outrigger.fish

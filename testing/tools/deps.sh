@@ -35,6 +35,8 @@ bench_packages=(
     archivemount=archivemount zstd=zstd python3=python3 strace=strace e2fsprogs=mkfs.ext4
     sshfs=sshfs rclone=rclone curl=curl openssh-server=sshd fuse2fs=fuse2fs
     libfuse2=/usr/share/doc/libfuse2 libcurl3-gnutls=/usr/share/doc/libcurl3-gnutls
+    nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/usr/share/doc/nfs-ganesha-vfs rpcbind=rpcbind
+    qemu-system-x86=qemu-system-x86_64 busybox-static=/usr/share/doc/busybox-static kmod=modprobe cpio=cpio binutils=strip
 )
 ratarmount_version=1.3.0
 moto_version=5.1.21
@@ -193,5 +195,6 @@ bench)
     install_python "$target/bench-venv" ratarmount "ratarmount==$ratarmount_version"
     unpack pure-ftpd pure-ftpd pure-ftpd-common
     unpack_of bullseye curlftpfs
+    unpack_client
     ;;
 esac

@@ -35,9 +35,10 @@ stop_children() {
     wait
 }
 
-# A script that has something to take away defines its own cleanup; it runs however the script ends.
+# A script that has something to take away defines its own cleanup; it runs however the script ends, to its end: a second signal
+# does not cut it short.
 cleanup() { :; }
-trap 'stop_children; cleanup' EXIT
+trap 'trap "" HUP INT TERM; stop_children; cleanup' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$top"
 
 published=(core core-derive host client runtime sim conformance)
-for layer in cache closesim deadline fault journal permissions readonly simulate subtree trace; do
+for layer in cache closesim deadline fault fixup journal permissions readonly simulate subtree trace union; do
     published+=("layer-$layer")
 done
 packages=()

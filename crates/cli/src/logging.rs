@@ -13,3 +13,18 @@ pub fn start() {
             .init();
     }
 }
+
+/// The same where the variable is not set, with messages as `filter` says and in plain words: of a command that goes on when it has
+/// refused something.
+pub fn start_by_default(filter: &str) {
+    if std::env::var_os("OUTRIGGER_LOG").is_none() {
+        // A second start changes nothing.
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(filter))
+            .with_writer(std::io::stderr)
+            .without_time()
+            .with_target(false)
+            .log_internal_errors(false)
+            .try_init();
+    }
+}

@@ -3,6 +3,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`automount`] | the map of an automount, and how its trees are opened |
 //! | [`cli`] | the definition of the command line |
 //! | [`commands`] | one module a command |
 //! | [`complete`] | completion in the shell |
@@ -39,6 +40,7 @@
 //! [`context`], that knows [`trees`], and those know [`location`] and [`drivers`].
 #![forbid(unsafe_code)]
 
+mod automount;
 mod cli;
 mod commands;
 mod complete;

@@ -157,7 +157,7 @@ pub fn output_failed(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         interrupt::reader_gone();
     }
-    Failure { message: format!("write error: {}", Error::from(error)), status: Status::Minor }
+    Failure::new(format!("write error: {}", Error::from(error)))
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use crate::served::{Served, There, direct};
 use crate::status::Failure;
 use crate::trees::{self, Tree};
 use outrigger_client::{Client, Settings};
-use outrigger_core::ops::{Locate, OpCode};
+use outrigger_core::ops::{Locate, OpCode, SyncFs};
 use outrigger_core::registry::Direct;
-use outrigger_core::{Error, Keep, Node, Service, Stack, StackError};
+use outrigger_core::{Error, Keep, Node, Service, Stack, StackError, lock};
 use outrigger_door_fuse::{
     Connection, Force, Kept, MountEntry, Negotiated, Options, Session, UnmountError, unmount,
 };
@@ -25,6 +25,7 @@ use outrigger_layer_trace::{Trace, TraceControl};
 use outrigger_runtime::Threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGIO, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -48,6 +49,8 @@ const READY_DEADLINE: Duration = Duration::from_secs(10);
 const UNMOUNT_DEADLINE: Duration = Duration::from_millis(500);
 /// How long writing to disk what was read may take in the end.
 const KEEP_DEADLINE: Duration = Duration::from_secs(2);
+/// How long storing what programs have written in one of many trees may take in the end.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long finding out a path for `status` may take.
 const LOCATE_DEADLINE: Duration = Duration::from_millis(200);
 
@@ -184,12 +187,19 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     // Staying where we were started would only keep that file system busy.
     let _ = std::env::set_current_dir("/");
     mounted.session.wait();
-    mounted.write_out();
+    let stored = mounted.write_out();
     // It is killed when this process ends.
     let ended = program.map_or(Ok(()), |program| program.close());
     let ended = ended.map_err(|error| Failure::new(error.why()));
-    ended.and_then(|()| context.trees.changed.close()).inspect_err(|failure| {
-        server.iter().for_each(|server| server.leave(&failure.to_string()));
+    let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
+    let ended = ended.and_then(|()| mounted.close_many(patience));
+    let ended = ended.and_then(|()| context.trees.changed.close());
+    let words = ended.as_ref().map_err(ToString::to_string).and_then(|()| mounted.untold());
+    if let (Err(words), Some(server)) = (words, &server) {
+        server.leave(&words);
+    }
+    ended.and_then(|()| {
+        stored.map_err(|what| Failure::new(format!("'{}': {what}", mounted.mountpoint.display())))
     })
 }
 
@@ -331,7 +341,7 @@ fn resume(
 /// The absolute path to mount on: a directory that no mount of ours hides already.
 ///
 /// # Errors
-/// Why that cannot be mounted on.
+/// What hides it, or why it is no such directory.
 pub fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
     let shown = mountpoint.display();
     let cannot =
@@ -367,7 +377,11 @@ fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, server: Option<Wea
                 SIGIO => wanted.iter().for_each(|wanted| _ = wanted.send(())),
                 // Second signal: the process exits, and pending requests fail with its connection.
                 _ if ending => {
-                    server.iter().filter_map(Weak::upgrade).for_each(|server| server.remove());
+                    let lost = mounted.locator.lost_if_it_ends(&mounted.tree, &mounted.mountpoint);
+                    for server in server.iter().filter_map(Weak::upgrade) {
+                        lost.iter().for_each(|what| server.leave(what));
+                        server.remove();
+                    }
                     std::process::exit(1);
                 }
                 _ => {
@@ -393,6 +407,8 @@ struct Mounted {
     runtime: Arc<Threads>,
     locator: Locator,
     seat: Option<Arc<Seat>>,
+    /// The losses that a command was told of.
+    told: Mutex<HashSet<(String, String)>>,
 }
 
 impl Mounted {
@@ -417,6 +433,7 @@ impl Mounted {
             runtime: context.trees.runtime.clone(),
             locator,
             seat,
+            told: Mutex::default(),
         }
     }
 
@@ -441,7 +458,8 @@ impl Mounted {
 
     /// Unmounts: at once when the mount is not busy, else lazily, so that nothing new can start.
     fn end(&self) {
-        if let Some(seat) = &self.seat {
+        // Where something may be left to be stored then, a process that dies meanwhile has a successor.
+        if let Some(seat) = self.seat.as_ref().filter(|_| self.tree.caches.is_empty()) {
             seat.ending();
         }
         for force in [Force::No, Force::Lazy, Force::Abort] {
@@ -456,7 +474,17 @@ impl Mounted {
     }
 
     /// Writes out what programs have written, before the process ends.
-    fn write_out(&self) {
+    ///
+    /// # Errors
+    /// What was lost, in a sentence that names the files.
+    fn write_out(&self) -> Result<(), String> {
+        let mut stored = Ok(());
+        if self.has_an_estate() {
+            // Which no program will ask for: the first request has the layers take it over.
+            let settings = Settings { timeout: None, ..Settings::default() };
+            let client = Client::new(self.tree.service.clone(), self.runtime.clone(), settings);
+            stored = client.call(SyncFs { node: Node::ROOT }).map_err(|error| error.to_string());
+        }
         for cache in &self.tree.caches {
             self.runtime.handle().block_on(async {
                 // Another process may go on with files that are open.
@@ -467,9 +495,31 @@ impl Mounted {
             });
             self.runtime.handle().block_on(cache.kept_within(KEEP_DEADLINE));
         }
-        if let Err(what) = control::what_was_lost(&self.lost()) {
+        control::what_was_lost(&self.lost()).and(stored).inspect_err(|what| {
             tracing::error!("{}: {what}", self.mountpoint.display());
-        }
+        })
+    }
+
+    /// Whether a process that has died may have left something to be stored of a mount that is gone.
+    fn has_an_estate(&self) -> bool {
+        let had_others = self.seat.as_ref().is_some_and(|seat| seat.predecessors() > 0);
+        had_others && !self.tree.caches.is_empty() && !self.session.is_connected()
+    }
+
+    /// What was lost and no command was told of.
+    ///
+    /// # Errors
+    /// A sentence that names the files.
+    fn untold(&self) -> Result<(), String> {
+        let mut lost = self.lost();
+        let told = lock(&self.told);
+        lost.retain(|one| !told.contains(one));
+        control::what_was_lost(&lost)
+    }
+
+    /// Closes the trees, where the mount is one of many.
+    fn close_many(&self, patience: Duration) -> Result<(), Failure> {
+        self.tree.many.as_ref().map_or(Ok(()), |many| many.close(&self.runtime, patience))
     }
 
     /// The files with lost writes that no program got an error for, and the errors.
@@ -513,5 +563,17 @@ impl Locator {
     pub fn lost(&self, tree: &Tree) -> Vec<(String, String)> {
         let lost = tree.caches.iter().flat_map(outrigger_layer_cache::Control::lost);
         lost.map(|lost| (control::lost_name(&lost, |node| self.path(node)), lost.error.to_string())).collect()
+    }
+
+    /// Says on standard error and in the log what is lost when the process ends now, if anything is.
+    pub fn lost_if_it_ends(&self, tree: &Tree, mountpoint: &Path) -> Option<String> {
+        let unstored = tree.caches.iter().flat_map(outrigger_layer_cache::Control::unstored);
+        let name = |node: Node| self.path(node).unwrap_or_else(|| format!("#{}", node.0));
+        let cut_off = unstored.map(|node| (name(node), "a signal came before it was stored".to_owned()));
+        let lost: Vec<_> = self.lost(tree).into_iter().chain(cut_off).collect();
+        let what = control::what_was_lost(&lost).err()?;
+        tracing::error!("{}: {what}", mountpoint.display());
+        warn(format_args!("outrigger: '{}': {what}", mountpoint.display()));
+        Some(what)
     }
 }

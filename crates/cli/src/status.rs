@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a command ends.
 
-use outrigger_core::Error;
+use outrigger_core::{Errno, Error};
 use std::fmt;
 use std::process::ExitCode;
 
@@ -83,17 +83,24 @@ pub struct Failure {
     pub message: String,
     /// How serious it is.
     pub status: Status,
+    /// What a program would get for it, where that is known.
+    pub errno: Option<Errno>,
 }
 
 impl Failure {
     /// A failure in one of several things.
     pub fn new(message: impl Into<String>) -> Self {
-        Failure { message: message.into(), status: Status::Minor }
+        Failure { message: message.into(), status: Status::Minor, errno: None }
     }
 
     /// A failure because of which nothing could be done at all.
     pub fn serious(message: impl Into<String>) -> Self {
-        Failure { message: message.into(), status: Status::Serious }
+        Failure { message: message.into(), status: Status::Serious, errno: None }
+    }
+
+    /// The same, because of an error with this number.
+    pub fn with(self, errno: Errno) -> Self {
+        Failure { errno: Some(errno), ..self }
     }
 }
 
@@ -105,6 +112,12 @@ impl fmt::Display for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Failure::new(error.to_string())
+        Failure::new(error.to_string()).with(error.errno)
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.errno.unwrap_or(Errno::EIO).because(failure.message)
     }
 }

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{Place, can_mount, kill_server};
+use support::{Place, can_mount, is_running, kill_server, signal, status, within};
 
 /// A server, and a place beside it.
 struct Far {
@@ -283,4 +283,64 @@ fn fsync_by_another_open_file_fails_while_it_is_not_known_that_a_file_was_lost()
     far.place.run(&["umount", "m"]);
     far.place.run_as("umount", &[small.to_str().unwrap()]).ok();
     assert!(synced.is_err());
+}
+
+/// A file that was written behind, and cannot be stored any more: its server has ended.
+fn write_to_nowhere(far: &mut Far) {
+    fs::write(far.place.at("m/f"), "before").unwrap();
+    File::open(far.place.at("m/f")).unwrap().sync_all().unwrap();
+    let file = File::options().write(true).open(far.place.at("m/f")).unwrap();
+    far.server.stop();
+    file.write_all_at(b"after!", 0).unwrap();
+}
+
+#[test]
+fn a_second_signal_names_the_files_whose_upload_it_cuts_off() {
+    let Some(mut far) = Far::new(Ftpd::PureFtpd) else { return };
+    let location = far.location("");
+    let mount = far.place.spawn(&["mount", "-o", "write=behind", "--foreground", &location, "m"]);
+    within("it is mounted", || far.place.is_mounted());
+    write_to_nowhere(&mut far);
+    signal(mount.id(), "TERM");
+    within("it is unmounted", || !far.place.is_mounted());
+    signal(mount.id(), "TERM");
+    let ended = mount.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("not complete: /f (a signal came before it was stored)"), "{said}");
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+}
+
+/// umount(8) returns before the last upload has ended.
+#[test]
+fn what_is_left_to_be_stored_after_umount_outlives_the_process_that_stores_it() {
+    let Some(mut far) = Far::new(Ftpd::PureFtpd) else { return };
+    far.mount(&["-o", "write=behind"]);
+    let (worker, keeper) = (far.place.server(), status(&far.place, "/guard/keeper").unwrap() as u32);
+    write_to_nowhere(&mut far);
+    far.place.unmount("m");
+    signal(worker, "KILL");
+    far.server.start().unwrap();
+    let stored = far.server.root().join("f");
+    within("it is stored", || fs::read(&stored).is_ok_and(|content| content == b"after!"));
+    within("the last process has ended", || !is_running(keeper));
+}
+
+/// It opens the file, and closes a copy of the descriptor before it writes.
+#[test]
+fn a_shell_that_overwrites_a_file_does_not_empty_it_at_the_server_first() {
+    for kind in KINDS {
+        let Some(far) = Far::new(kind) else { continue };
+        far.mount(&[]);
+        fs::write(far.place.at("m/f"), "old").unwrap();
+        let at_server = far.server.root().join("f");
+        let script = "exec 3>m/f; exec 4>&3; exec 4>&-; cat \"$0\"; echo new >&3; exec 3>&-";
+        let seen = far.place.run_as("bash", &["-c", script, at_server.to_str().unwrap()]).ok();
+        assert_eq!(
+            (seen.as_str(), fs::read_to_string(&at_server).unwrap().as_str()),
+            ("old", "new\n"),
+            "{kind:?}"
+        );
+        far.place.run_as("bash", &["-c", ": > m/f; sync m/f"]).ok();
+        assert_eq!(fs::read_to_string(&at_server).unwrap(), "", "{kind:?}");
+    }
 }

@@ -94,6 +94,38 @@ impl fmt::Debug for HeapRegion {
     }
 }
 
+/// The part of a keep that belongs to one user among several of a kind: regions of the same name elsewhere are others.
+pub struct PartOfKeep {
+    keep: Arc<dyn Keep>,
+    name: String,
+}
+
+impl PartOfKeep {
+    /// The part of `keep` called `name`.
+    pub fn new(keep: Arc<dyn Keep>, name: impl Into<String>) -> Self {
+        PartOfKeep { keep, name: name.into() }
+    }
+}
+
+impl Keep for PartOfKeep {
+    fn region(&self, name: &'static str, words: usize) -> Result<Arc<dyn Region>> {
+        // Regions are asked for when a tree is opened: some names for each part.
+        self.keep.region(format!("{}/{name}", self.name).leak(), words)
+    }
+
+    fn hold(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        self.keep.hold(fd)
+    }
+
+    fn let_go(&self, fd: BorrowedFd<'_>) {
+        self.keep.let_go(fd);
+    }
+
+    fn adopt(&self, number: RawFd) -> Result<OwnedFd> {
+        self.keep.adopt(number)
+    }
+}
+
 /// A keep within this process: what a driver left survives the driver, not the process. For tests of taking over.
 #[derive(Debug, Default)]
 pub struct HeapKeep {

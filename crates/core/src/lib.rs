@@ -93,7 +93,7 @@ pub use effects::{Added, Effect, Effects, Opening, Synced};
 pub use error::{Errno, Error, Result};
 pub use exchange::Exchange;
 pub use handed_out::Asked;
-pub use keep::{HeapKeep, HeapRegion, Keep, Region};
+pub use keep::{HeapKeep, HeapRegion, Keep, PartOfKeep, Region};
 pub use layer::{Layer, Place, Stack, StackError};
 pub use mutex::lock;
 pub use name::{Name, Target, XattrName};

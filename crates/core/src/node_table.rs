@@ -207,6 +207,12 @@ impl NodeTable {
         count
     }
 
+    /// Whether names in the directory `node` are known: it is not dropped before these.
+    pub fn has_names_below(&self, node: Node) -> bool {
+        let inner = self.lock();
+        inner.slot(node).is_ok_and(|slot| inner.store.record(slot).children != 0)
+    }
+
     /// What the driver recognises `node` by.
     ///
     /// # Errors
@@ -327,6 +333,11 @@ impl NodeTable {
     pub fn at_slot(&self, slot: u32) -> Option<Node> {
         let inner = self.lock();
         (inner.store.record(slot).kind == Kind::Node).then(|| inner.node(slot))
+    }
+
+    /// The largest slot that was ever used: with [`NodeTable::at_slot`], all nodes can be looked at.
+    pub fn slots(&self) -> u32 {
+        self.lock().store.records()
     }
 
     /// How many nodes are known, the root included.

@@ -10,7 +10,7 @@ pub use tree::{Address, Control, Direct, HostTree, OpenCommand, OpenDirectory, O
 
 use crate::cx::Cancel;
 use crate::error::{Errno, Error};
-use crate::keep::Keep;
+use crate::keep::{Keep, PartOfKeep};
 use crate::layer::Layer;
 use crate::option::OptionTable;
 use crate::runtime::Runtime;
@@ -206,6 +206,17 @@ pub struct Site<'a> {
     pub cancel: Option<&'a Cancel>,
     /// For how long at least a server that dies is started again: see [`crate::supervise::Policy::hold`].
     pub hold: Duration,
+    /// Opens other trees, for a layer that needs one beside the one it stands on.
+    pub trees: Option<&'a dyn Trees>,
+}
+
+/// Opens trees by their LOCATIONs.
+pub trait Trees {
+    /// The tree that `location` names; what is to outlive the process is in `keep`.
+    ///
+    /// # Errors
+    /// `EINVAL` with a reason that names the part which cannot be opened.
+    fn open(&self, location: &str, keep: Option<&Arc<dyn Keep>>) -> Result<Arc<dyn Service>, Error>;
 }
 
 impl<'a> Site<'a> {
@@ -219,7 +230,15 @@ impl<'a> Site<'a> {
             timeout: None,
             cancel: None,
             hold: Duration::ZERO,
+            trees: None,
         }
+    }
+
+    /// The part of what outlives the process that belongs to the layer called `name` here, of several of that name.
+    pub fn part_of_keep(&self, name: &str) -> Option<Arc<dyn Keep>> {
+        let part =
+            |keep: &Arc<dyn Keep>| PartOfKeep::new(Arc::clone(keep), format!("{name}{}", self.same_below));
+        self.keep.map(|keep| Arc::new(part(keep)) as Arc<dyn Keep>)
     }
 
     /// How long a request may take that has to end some time: as the user says, or else `usual`.

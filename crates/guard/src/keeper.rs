@@ -4,6 +4,7 @@
 //! It has one thread and waits for one thing: a signal or a tick of its timer. It opens, locks and allocates nothing
 //! while programs are served, so there is little in it that could fail.
 
+use crate::death;
 use crate::exec::{become_keeper, inherited};
 use crate::manager::Manager;
 use crate::region::Mapping;
@@ -382,7 +383,7 @@ impl Keeper {
             Phase::Starting => {
                 warn(format_args!(
                     "outrigger: the process that serves the mount has died: {}",
-                    words(status, false)
+                    death::words(status, false)
                 ));
                 return Verdict::Over(1);
             }
@@ -407,13 +408,21 @@ impl Keeper {
     fn again(&mut self, progress: bool) -> Verdict {
         let now = Duration::from_nanos(monotonic());
         self.supervisor.failed(now, progress);
-        match self.supervisor.is_given_up(now) {
-            false => Verdict::Again(self.supervisor.pause()),
-            true if !self.outlives_workers() => Verdict::Over(1),
-            // One that stands in may fail to start, too.
-            true if std::mem::replace(&mut self.stands_in, true) => Verdict::Again(TICK),
-            true => Verdict::Again(Duration::ZERO),
+        if !self.supervisor.is_given_up(now) {
+            return Verdict::Again(self.supervisor.pause());
         }
+        if self.outlives_workers() {
+            // One that stands in may fail to start, too.
+            let stood_in = std::mem::replace(&mut self.stands_in, true);
+            return Verdict::Again(if stood_in { TICK } else { Duration::ZERO });
+        }
+        warn(format_args!(
+            "outrigger: the mount has ended: {} of the processes that serve it died, the last one of {}; what programs had written \
+             and was not stored yet is lost",
+            self.state.words().deaths().get(),
+            death::last(&self.state)
+        ));
+        Verdict::Over(1)
     }
 
     /// What is to be done where the next worker is not one like all others: one that ends with `code`, or by a signal, stood in for
@@ -503,32 +512,6 @@ extern "C" fn keeper_died(_: libc::c_int) {
 pub(crate) fn tell(state: &State) {
     // SAFETY: takes no pointers; the parent of a worker is its keeper.
     unsafe { libc::kill(state.words().keeper().get() as libc::pid_t, READY_SIGNAL) };
-}
-
-/// How the last worker died, in words.
-pub(crate) fn describe(state: &State) -> String {
-    words(state.words().last_death().get() as i32, state.words().hung().get() != 0)
-}
-
-fn words(status: i32, hung: bool) -> String {
-    if hung {
-        return "it hung and was replaced".to_owned();
-    }
-    if libc::WIFSIGNALED(status) {
-        let signal = libc::WTERMSIG(status);
-        let name = match signal {
-            libc::SIGSEGV => "SIGSEGV",
-            libc::SIGABRT => "SIGABRT",
-            libc::SIGBUS => "SIGBUS",
-            libc::SIGILL => "SIGILL",
-            libc::SIGFPE => "SIGFPE",
-            libc::SIGKILL => "SIGKILL",
-            libc::SIGSYS => "SIGSYS",
-            _ => return format!("signal {signal}"),
-        };
-        return name.to_owned();
-    }
-    format!("exit status {}", libc::WEXITSTATUS(status))
 }
 
 /// clone(2): a child with its own memory that shares our table of descriptors.

@@ -27,6 +27,7 @@
 //! * One worker at a time.
 
 mod crash;
+mod death;
 mod exec;
 mod keeper;
 mod manager;
@@ -40,6 +41,7 @@ mod state;
 pub use crash::Crash;
 pub use exec::takes_over;
 pub use keeper::{READY, Settings, supervise};
-pub use region::SharedRegion;
+pub use manager::tell_manager;
+pub use region::{FileRegion, SharedRegion};
 pub use seat::{Inherited, Seat};
 pub use stand_in::{GIVE_UP, StandIn, TRY_AGAIN};

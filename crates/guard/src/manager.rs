@@ -89,6 +89,14 @@ impl Manager {
     }
 }
 
+/// Tells the service manager that started this process something (sd_notify(3)). Without one, or one that listens, nothing happens.
+pub fn tell_manager(text: &str) {
+    if let Some(manager) = Manager::from_environment() {
+        // What does not listen waits for nothing either.
+        let _ = manager.tell(text);
+    }
+}
+
 /// Puts what the store gave back under the numbers it had, and gives the number of the state.
 pub(crate) fn restore() -> Option<RawFd> {
     let variable = |name| std::env::var(name).unwrap_or_default();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A worker's place: what it got from those before it, and what it leaves to those after it.
 
+use crate::death;
 use crate::exec::become_keeper;
 use crate::keeper::{self, monotonic};
 use crate::proxy;
@@ -211,7 +212,7 @@ impl Seat {
         let kept = recovered.saturating_sub(RECOVERIES as u64)..recovered;
         let last_death = (deaths > 0).then(|| Death {
             at: UNIX_EPOCH + Duration::from_nanos(words.died_at().get()),
-            reason: keeper::describe(&self.state),
+            reason: death::last(&self.state),
         });
         let time = |index: u64| words.recovery_times().at(index as usize % RECOVERIES).get();
         let recovery_times = kept.map(|index| Duration::from_nanos(time(index))).collect();

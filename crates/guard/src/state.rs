@@ -16,7 +16,7 @@ const LAYOUT: Layout = Layout::of("keeper");
 /// Descriptors that can be held have numbers below this.
 pub const DESCRIPTORS: usize = 1 << 20;
 /// Most regions.
-const REGIONS: usize = 16;
+const REGIONS: usize = 32;
 /// How much of the stack of a crashed thread is kept, in words.
 pub const STACK_WORDS: usize = 2048;
 /// The latest recoveries whose times are kept.

@@ -5,12 +5,14 @@
 //! * [`users_caches`] and [`users_state`] are the directories of this user's programs.
 //! * [`HostFile`] is a file whose content stands for a tree.
 //! * [`PrivateDir`] keeps files where other users can neither put nor exchange any.
+//! * [`ask_no_one`] gives up the terminal.
 //! * [`send_with`] and [`receive_with`] pass descriptors on.
 
 mod file;
 mod private;
 mod rights;
 mod start;
+mod terminal;
 mod users;
 
 pub use file::HostFile;
@@ -20,4 +22,5 @@ pub use start::{
     Confined, allow_descriptors, close_all_but, close_inherited, give_umask_back, named_descriptors,
     seal_descriptors, take_umask,
 };
+pub use terminal::ask_no_one;
 pub use users::{users_caches, users_state};

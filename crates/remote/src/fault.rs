@@ -14,6 +14,23 @@ pub trait Refusal: Debug + Clone + Send + Sync + 'static {
 
     /// Whether the server does not do such a thing at all, whatever file it is asked about and whenever.
     fn is_for_good(&self) -> bool;
+
+    /// Whether it does not know the request, or this form of it.
+    fn is_unknown(&self) -> bool {
+        self.error().errno == Errno::EOPNOTSUPP
+    }
+}
+
+/// What a server says, for a message: only what would control a terminal is escaped, so that it reads as the server has written it.
+pub fn quoted(said: &[u8]) -> String {
+    let mut text = String::with_capacity(said.len());
+    for char in String::from_utf8_lossy(said).chars() {
+        match char.is_control() {
+            true => text.extend(char.escape_debug()),
+            false => text.push(char),
+        }
+    }
+    text
 }
 
 /// Why something was not done; `R` is a refusal of the protocol.
@@ -25,6 +42,20 @@ pub enum Fault<R> {
     Lost(Error),
     /// It was not asked.
     Known(Error),
+}
+
+impl<R> Fault<R> {
+    /// The same with advice behind its reason, where the connection was lost for this error.
+    #[must_use]
+    pub fn advised(self, errno: Errno, advice: &str) -> Self {
+        match self {
+            Fault::Lost(error) if error.errno == errno => {
+                let why = error.reason.as_deref().unwrap_or(errno.message());
+                Fault::Lost(errno.because(format!("{why}; {advice}")))
+            }
+            fault => fault,
+        }
+    }
 }
 
 impl<R> From<Error> for Fault<R> {

@@ -11,10 +11,11 @@
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
 //! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
-//! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`] | connections, each step with a deadline |
+//! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`], [`send_message`], [`receive_message`] | connections, each step with a deadline |
 //! | [`Pool`] | a bounded number of connections |
 //! | [`repeated`], [`Outage`] | when a request is made again, and when a server is tried again |
-//! | [`Fault`], [`Refusal`] | why a request failed: refused, or the connection was lost |
+//! | [`Ways`] | which of several ways to do a thing a server has |
+//! | [`Fault`], [`Refusal`], [`quoted`] | why a request failed: refused, or the connection was lost |
 //! | [`Authority`], [`FileOptions`] | how users name a server, and what they can choose |
 //! | [`Staging`] | writes in any order that become one object at the server |
 //! | [`NodeLocks`] | one request at a time for a file |
@@ -39,10 +40,11 @@ mod staging;
 mod symlink;
 mod transport;
 mod tree;
+mod ways;
 
 pub use authority::Authority;
 pub use diagnosis::{Attempt, Probe, diagnose, errno_at_end, errno_of, is_below, parent};
-pub use fault::{Fault, Refusal};
+pub use fault::{Fault, Refusal, quoted};
 pub use inode_table::{InodeTable, hash, join};
 pub use listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
 pub use login::{Login, Secret};
@@ -51,11 +53,17 @@ pub use netrc::{NetrcEntry, find_in_netrc, parse_netrc};
 pub use node_locks::NodeLocks;
 pub use notes::Notes;
 pub use open_files::{Closed, OpenFiles, OpenNotes, OwnWords, WasOpen};
-pub use options::{FILE_OPTIONS, FileOptions, file_option};
+pub use options::{FILE_OPTIONS, FileOptions, file_option, unknown_file_option};
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};
 pub use silly_rename::{HiddenNames, Hiding, LeftName, SILLY_PREFIX, SillyNames, unique_name};
 pub use staging::{Staged, StagedState, Staging};
 pub use symlink::{contained, relative_target};
-pub use transport::{Stream, Tls, connect_tcp, is_quiet, receive_lines, send_staged, within};
-pub use tree::{Asked, Begun, FileServer, FileTree, Found, Listing, Put, Readings, Version};
+pub use transport::{
+    Stream, Tls, connect_tcp, is_quiet, receive_lines, receive_message, send_message, send_staged, within,
+};
+pub use tree::{
+    Asked, Begun, FileServer, FileTree, Found, Listing, Put, Readings, Version, find_by_listing,
+    receive_listing,
+};
+pub use ways::Ways;

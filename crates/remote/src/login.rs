@@ -29,10 +29,11 @@ impl Secret {
     }
 
     /// What a server says, with stars for the password, however it is written: servers repeat what they refuse, some of them as a
-    /// URL has it, any of its bytes as `%41`, or in base64, alone or as a part of something longer.
+    /// URL has it, any of its bytes as `%41`, in hexadecimal digits, or in base64, alone or as a part of something longer.
     pub fn masked(&self, said: &[u8]) -> Vec<u8> {
         let word = self.0.as_bytes();
         let mut said = masked(said, |text| begins_as_in_url(text, word));
+        said = masked(&said, |text| begins_as_hex(text, word));
         for encoded in in_base64(word) {
             said = masked(&said, |text| begins_as_base64(text, &encoded));
         }
@@ -70,6 +71,30 @@ fn begins_as_in_url(text: &[u8], word: &[u8]) -> Option<usize> {
             found if found.eq_ignore_ascii_case(byte) => at += 1,
             _ => return None,
         }
+    }
+    Some(at)
+}
+
+/// How much of the front of a text is `word` in hexadecimal digits, perhaps with something between its bytes, as in `73:23` and `\x73\x23`.
+fn begins_as_hex(text: &[u8], word: &[u8]) -> Option<usize> {
+    const BETWEEN: [&[u8]; 5] = [b"\\x", b"0x", b" ", b":", b"-"];
+    // A single byte would be found in any number.
+    if word.len() < 2 {
+        return None;
+    }
+    let mut at = 0;
+    for byte in word {
+        while at > 0
+            && let Some(between) = BETWEEN.into_iter().find(|word| text[at..].starts_with(word))
+        {
+            at += between.len();
+        }
+        let digits = text.get(at..at + 2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+        let found = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        if !found.eq_ignore_ascii_case(byte) {
+            return None;
+        }
+        at += 2;
     }
     Some(at)
 }
@@ -229,6 +254,11 @@ mod tests {
         };
         assert_eq!(mask("p@ss w/ü", "no P@SS W/ü, p%40ss%20w%2f%c3%bcx"), "no ***, ***x");
         assert_eq!(mask("", "Login incorrect."), "Login incorrect.");
+        assert_eq!(
+            mask("s#cret", "no 7323637265740a, 73:23:63:72:65:54, 0x73 0x23 0x63 0x72 0x65 0x74"),
+            "no ***0a, ***, 0x***"
+        );
+        assert_eq!(mask("a", "port 61, 7323"), "port 61, 7323");
     }
 
     #[test]

@@ -4,8 +4,10 @@
 use crate::authority::Authority;
 use crate::login::{Login, Secret};
 use crate::options::FileOptions;
+use crate::pool::Pool;
 use outrigger_core::survive::{Area, Layout, Stored, Text};
 use outrigger_core::{Keep, Result};
+use std::sync::Arc;
 
 /// The region.
 const REGION: &str = "remote-login";
@@ -56,7 +58,7 @@ pub struct Start {
     /// Who logs in.
     pub login: Login,
     /// The path of the root at the server, if a former process has found it out.
-    pub base: Option<Vec<u8>>,
+    base: Option<Vec<u8>>,
     notes: Option<LoginNotes>,
 }
 
@@ -74,12 +76,28 @@ impl Start {
         Ok(Start { login, base, notes })
     }
 
-    /// Notes where the tree begins.
+    /// Connections to the server, which a former process had one to where one has noted anything.
+    pub fn pool<C>(&self, options: &FileOptions) -> Arc<Pool<C>> {
+        Pool::new(options.connections, self.base.is_some())
+    }
+
+    /// Where the tree begins: at the root of the server with `from_root`, else in the directory of the user, which `home` asks for; noted for
+    /// the next process, which need not reach the server at once.
     ///
     /// # Errors
-    /// Those of [`LoginNotes::note_origin`].
-    pub fn note(&self, base: &[u8]) -> Result<()> {
-        self.notes.iter().try_for_each(|notes| notes.note_origin(&self.login, base))
+    /// Those of `home` and [`LoginNotes::note_origin`].
+    pub async fn base(
+        &self,
+        from_root: bool,
+        home: impl AsyncFnOnce() -> Result<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
+        let base = match &self.base {
+            Some(base) => base.clone(),
+            // It is asked all the same, so that a server that cannot be reached is told at once.
+            None => home().await.map(|home| if from_root { b"/".to_vec() } else { home })?,
+        };
+        self.notes.iter().try_for_each(|notes| notes.note_origin(&self.login, &base))?;
+        Ok(base)
     }
 }
 
@@ -88,7 +106,6 @@ mod tests {
     use super::*;
     use outrigger_core::HeapKeep;
     use outrigger_core::survive::testing::each_death;
-    use std::sync::Arc;
 
     #[test]
     fn a_kill_while_it_is_noted_leaves_all_of_it_or_nothing() {

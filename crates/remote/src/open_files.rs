@@ -176,6 +176,11 @@ impl<F: Clone, N: Default> OpenFiles<F, N> {
         self.lock().nodes.contains_key(&node)
     }
 
+    /// Whether a node is open by a file that is like this.
+    pub fn is_open_as(&self, node: Node, is_it: impl Fn(&F) -> bool) -> bool {
+        self.lock().files.values().any(|(open, file)| *open == node && is_it(file))
+    }
+
     /// Notes that an open node lost its last name; false when it is not open any more.
     pub fn mark_removed(&self, node: Node) -> bool {
         self.lock().nodes.get_mut(&node).map(|open| open.is_removed = true).is_some()

@@ -2,7 +2,8 @@
 //! The options that all drivers of servers of whole files have.
 
 use outrigger_core::option::{OptionInfo, option};
-use outrigger_core::{OptionTable, Result};
+use outrigger_core::registry::Site;
+use outrigger_core::{Errno, Error, OptionTable, Result};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +39,51 @@ pub const FILE_OPTIONS: &[OptionInfo] = &[
     option("contain_symlinks", "", "", "EPERM for symbolic links that lead out of the tree; mounts do this"),
     option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
 ];
+
+/// Options of programs that reach servers by libcurl, as curlftpfs(1) does, that no driver here has, and what there is instead.
+const INSTEAD: &[(&str, &str)] = &[
+    ("capath", "ca=FILE takes any number of certificates in one file"),
+    ("cert", CLIENT),
+    ("cert_type", CLIENT),
+    ("ciphers", MODERN),
+    ("codepage", NAMES),
+    ("connect_timeout", "timeout=SECONDS limits connecting, too"),
+    ("engine", MODERN),
+    ("ftpfs_debug", "OUTRIGGER_LOG=debug, or `outrigger trace`, shows what is done"),
+    ("httpproxy", PROXY),
+    ("interface", "the routes of the system say by which interface a host is reached: leave it out"),
+    ("iocharset", NAMES),
+    ("ipv4", FAMILY),
+    ("ipv6", FAMILY),
+    ("key", CLIENT),
+    ("key_type", CLIENT),
+    ("krb4", "tls protects the login"),
+    ("no_verify_hostname", PINNED),
+    ("no_verify_peer", PINNED),
+    ("pass", "the password is in ~/.netrc, or in the file of password_file=FILE"),
+    ("proxy", PROXY),
+    ("proxy_anyauth", PROXY),
+    ("proxy_basic", PROXY),
+    ("proxy_digest", PROXY),
+    ("proxy_ntlm", PROXY),
+    ("proxy_user", PROXY),
+    ("proxytunnel", PROXY),
+    ("socks4", PROXY),
+    ("socks5", PROXY),
+    ("ssl_control", "tls encrypts the login and all content"),
+    ("ssl_try", "tls encrypts everything, or the tree is not opened"),
+    ("sslv3", MODERN),
+    ("tcp_nodelay", "that is always so: leave it out"),
+    ("tlsv1", MODERN),
+    ("transform_symlinks", "in mounts that is always so: leave it out"),
+];
+
+const CLIENT: &str = "servers that want a certificate of the client are not supported";
+const FAMILY: &str = "addresses of both kinds are tried: name the address in place of the host, [ADDRESS] for IPv6, for one of them";
+const MODERN: &str = "TLS 1.2 and 1.3 are used with their safe ciphers: leave it out";
+const NAMES: &str = "names are bytes as the server has them: leave it out";
+const PINNED: &str = "certificates are always checked; ca=FILE trusts the server's own";
+const PROXY: &str = "proxies are not supported";
 
 /// Options of a [`crate::FileTree`] and of the connections to its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +134,25 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
+    /// What holds where a user chooses nothing, for a tree at a site whose scheme says whether everything goes over TLS.
+    pub fn at(site: &Site<'_>, tls: bool) -> Self {
+        let usual = FileOptions::default();
+        FileOptions { tls, timeout: site.limit(usual.timeout), ..usual }
+    }
+
+    /// Whether they make sense together; `scheme` is the one with TLS.
+    ///
+    /// # Errors
+    /// `EINVAL` when they do not.
+    pub fn check(&self, scheme: &str) -> Result<()> {
+        if self.ca.is_some() && !self.tls {
+            return Err(Errno::EINVAL.because(format!(
+                "option ca: it checks a certificate, and without TLS all is sent in clear: use {scheme}HOST, or the option tls"
+            )));
+        }
+        Ok(())
+    }
+
     /// Sets the option `key` as `-o key=value` names it, if it is one of these; whether it is. `table` is the driver's, which
     /// messages name.
     ///
@@ -121,6 +186,14 @@ impl FileOptions {
     }
 }
 
+/// `EINVAL`: neither the driver, which has the options `own`, nor all drivers of whole files have an option `key`. `instead` names options
+/// of another program that the driver does not have, and what to do instead; those of libcurl's need not be among them.
+pub fn unknown_file_option(own: &OptionTable, key: &str, instead: &[(&str, &str)]) -> Error {
+    let shared = OptionTable { owner: own.owner, options: FILE_OPTIONS };
+    let others = own.options.iter().map(|option| option.name);
+    shared.unknown_beside(key, &[instead, INSTEAD].concat(), others)
+}
+
 /// The name of a file as the value of an option. It is found from every directory, and `~/` is the home of the user, since shells
 /// leave it alone after a `=`.
 ///
@@ -137,9 +210,23 @@ pub fn file_option(table: &OptionTable, key: &str, value: &str) -> Result<PathBu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::Errno;
 
     const TABLE: OptionTable = OptionTable { owner: "tree", options: &[] };
+
+    #[test]
+    fn options_of_other_programs_name_ours() {
+        for (key, ours) in [
+            ("codepage", NAMES),
+            ("connect_timeout", "timeout=SECONDS"),
+            ("proxy_user", "not supported"),
+            ("no_verify_peer", "ca=FILE"),
+            ("user", "ours"),
+            ("colour", "lists them"),
+        ] {
+            let why = unknown_file_option(&TABLE, key, &[("user", "ours")]).to_string();
+            assert!(why.contains("tree has no option") && why.contains(ours), "{why}");
+        }
+    }
 
     #[test]
     fn every_option_is_taken_and_values_that_make_no_sense_are_refused() {

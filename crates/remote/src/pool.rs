@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bounded number of connections to one server, each used by one request at a time.
 
+use crate::fault::Fault;
 use crate::reconnect::Outage;
 use outrigger_core::{Errno, Result, lock};
 use std::future::Future;
@@ -87,6 +88,18 @@ impl<C> Lease<C> {
         let connection = self.connection.take();
         lock(&self.pool.idle).extend(connection);
     }
+
+    /// Gives the connection back after a request with this outcome, if that leaves it in order: a server that refuses something has
+    /// answered.
+    ///
+    /// # Errors
+    /// Those of `outcome`.
+    pub fn after<T, R>(self, outcome: Result<T, Fault<R>>) -> Result<T, Fault<R>> {
+        if matches!(outcome, Ok(_) | Err(Fault::Refused(_))) {
+            self.give_back();
+        }
+        outcome
+    }
 }
 
 impl<C> Deref for Lease<C> {
@@ -107,6 +120,24 @@ impl<C> DerefMut for Lease<C> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    #[tokio::test]
+    async fn a_connection_goes_on_after_a_refusal_and_not_after_a_loss() {
+        let (pool, made) = (Pool::new(1, false), AtomicU32::new(0));
+        let dial = || async { Ok(made.fetch_add(1, Relaxed)) };
+        for (outcome, dialed) in [
+            (Ok(()), 1),
+            (Err(Fault::Refused(())), 1),
+            (Err(Fault::Lost(Errno::EIO.into())), 1),
+            (Err(Fault::Known(Errno::EPROTO.into())), 2),
+            (Ok(()), 3),
+        ] {
+            let lease = pool.lease(Duration::from_secs(5), |_| true, || false, dial).await.expect("one");
+            let is_ok = outcome.is_ok();
+            assert_eq!(lease.after(outcome).is_ok(), is_ok);
+            assert_eq!(made.load(Relaxed), dialed);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn connections_are_bounded_used_again_and_reclaimed() {

@@ -170,6 +170,46 @@ pub async fn receive_lines<R>(
     Ok(())
 }
 
+/// Sends a message.
+///
+/// # Errors
+/// Those of the connection, and `ETIMEDOUT` when it is not taken in time.
+pub async fn send_message<R>(
+    stream: &mut dyn Stream,
+    limit: Duration,
+    message: &[u8],
+) -> Result<(), Fault<R>> {
+    let sent = within(limit, "sending to the server", async {
+        stream.write_all(message).await?;
+        stream.flush().await
+    });
+    sent.await.map_err(Fault::Lost)
+}
+
+/// Receives until `take` has put a whole message together from what came: it gets that piece by piece, at first an empty one.
+///
+/// # Errors
+/// Those of the connection and of `take`, `EIO` where it ends before, and `ETIMEDOUT` when the message is not whole in time.
+pub async fn receive_message<T, R>(
+    stream: &mut dyn Stream,
+    limit: Duration,
+    mut take: impl FnMut(&[u8]) -> Result<Option<T>>,
+) -> Result<T, Fault<R>> {
+    let received = within(limit, "waiting for an answer", async {
+        let (mut buffer, mut count) = ([0; 4096], 0);
+        loop {
+            if let Some(message) = take(&buffer[..count])? {
+                return Ok(message);
+            }
+            count = stream.read(&mut buffer).await?;
+            if count == 0 {
+                return Err(Errno::EIO.because("the server closed the connection"));
+            }
+        }
+    });
+    received.await.map_err(Fault::Lost)
+}
+
 /// How servers are known over TLS.
 #[derive(Clone)]
 pub struct Tls {
@@ -222,12 +262,13 @@ impl Tls {
     fn advice(&self, refused: &rustls::Error) -> String {
         match refused {
             rustls::Error::InvalidCertificate(_) if self.is_pinned => {
-                format!("{refused} (it is none of the certificates in ca=FILE, and not signed by one)")
+                format!("it is none of the certificates in ca=FILE, and not signed by one ({refused})")
             }
             rustls::Error::InvalidCertificate(_) => format!(
-                "{refused} (if you know that it is the server's: --opt ca=FILE, for a mount -o ca=FILE, trusts the certificate in \
-                 FILE, in PEM, which is the server's own or that of its authority)"
+                "nothing that this system trusts vouches for the certificate: if you know that it is the server's, --opt ca=FILE, for a \
+                 mount -o ca=FILE, trusts the one in FILE, in PEM, which is the server's own or that of its authority ({refused})"
             ),
+            rustls::Error::InvalidMessage(_) => format!("what the server sends is no TLS ({refused})"),
             _ => refused.to_string(),
         }
     }

@@ -11,23 +11,31 @@ mod task;
 use outrigger_core::{BoxFuture, Clock, Runtime, Time};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
+use std::num::NonZero;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Builder, Handle};
 
 /// The most blocking jobs that run at once.
 pub const BLOCKING_THREADS: usize = 64;
+/// The same for a server, whose calls may hold a thread each.
+pub const SERVER_THREADS: usize = 1024;
+/// Threads for tasks that a server has at least.
+const SERVER_WORKERS: usize = 4;
 
 /// A runtime on real threads and the host's clocks.
 #[derive(Debug)]
 pub struct Threads {
     started: Instant,
+    serves: AtomicBool,
     tokio: OnceLock<tokio::runtime::Runtime>,
 }
 
 impl Default for Threads {
     fn default() -> Self {
-        Threads { started: Instant::now(), tokio: OnceLock::new() }
+        Threads { started: Instant::now(), serves: AtomicBool::new(false), tokio: OnceLock::new() }
     }
 }
 
@@ -37,23 +45,33 @@ impl Threads {
         Self::default()
     }
 
+    /// It is to be that of a server, whose tasks may hold the threads they run on for long. Called before the first task or job.
+    pub fn serve(&self) {
+        self.serves.store(true, Ordering::Relaxed);
+    }
+
     /// The tokio runtime below it, for code that opens sockets and child processes.
     ///
     /// # Panics
     /// When the system refuses to start a thread or an epoll instance: nothing could be served then.
     pub fn handle(&self) -> &Handle {
         self.tokio
-            .get_or_init(|| start().expect("the system refused to start the runtime's threads"))
+            .get_or_init(|| {
+                start(self.serves.load(Ordering::Relaxed))
+                    .expect("the system refused to start the runtime's threads")
+            })
             .handle()
     }
 }
 
-fn start() -> io::Result<tokio::runtime::Runtime> {
-    Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("outrigger")
-        .max_blocking_threads(BLOCKING_THREADS)
-        .build()
+fn start(serves: bool) -> io::Result<tokio::runtime::Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.enable_all().thread_name("outrigger").max_blocking_threads(BLOCKING_THREADS);
+    if serves {
+        let processors = available_parallelism().map_or(1, NonZero::get);
+        builder.worker_threads(processors.max(SERVER_WORKERS)).max_blocking_threads(SERVER_THREADS);
+    }
+    builder.build()
 }
 
 impl Clock for Threads {

@@ -51,6 +51,8 @@ enum Group {
     Sftp,
     /// A directory of an FTP server that is far away.
     Ftp,
+    /// An NFS server on this machine, asked by clients of its own and by Debian's kernel.
+    Nfs,
     /// A disk image.
     Image,
     /// Resident memory.
@@ -161,6 +163,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Archive => groups::archive::measure(bench),
         Group::Sftp => groups::sftp::measure(bench),
         Group::Ftp => groups::ftp::measure(bench),
+        Group::Nfs => groups::nfs::measure(bench),
         Group::Image => groups::image::measure(bench),
         Group::Memory => groups::memory::measure(bench),
         Group::Commands => groups::commands::measure(bench),

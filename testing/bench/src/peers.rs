@@ -25,6 +25,8 @@ pub struct Peers {
     pub rclone: Option<PathBuf>,
     /// curlftpfs(1), which Debian 12 lacks: that of Debian 11, in the build directory.
     pub curlftpfs: Option<PathBuf>,
+    /// ganesha.nfsd(8).
+    pub ganesha: Option<PathBuf>,
     /// archivemount(1).
     pub archivemount: Option<PathBuf>,
     /// fuse2fs(1).
@@ -46,6 +48,7 @@ impl Peers {
             sshfs: find_peer("sshfs"),
             rclone: find_peer("rclone"),
             curlftpfs: unpacked(target.join("test-tools/curlftpfs/usr/bin/curlftpfs")),
+            ganesha: find_peer("ganesha.nfsd"),
             archivemount: find_peer("archivemount"),
             fuse2fs: find_peer("fuse2fs"),
             ratarmount: unpacked(target.join("bench-venv/bin/ratarmount")),
@@ -66,6 +69,7 @@ impl Peers {
             ("rclone", &self.rclone),
             ("curlftpfs", &self.curlftpfs),
             ("archivemount", &self.archivemount),
+            ("ganesha", &self.ganesha),
             ("ratarmount", &self.ratarmount),
         ] {
             let line = program.as_ref().and_then(|path| first_line(&path.to_string_lossy(), &["--version"]));

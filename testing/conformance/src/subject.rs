@@ -20,6 +20,8 @@ pub enum Kind {
     Native,
     /// System calls on a FUSE mount.
     Fuse,
+    /// System calls on a mount by a kernel's NFS client.
+    Nfs,
 }
 
 /// An open file or directory of a [`Subject`].

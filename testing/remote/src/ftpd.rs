@@ -29,6 +29,7 @@ pub struct FtpServer {
     dir: PathBuf,
     port: u16,
     sets_times: bool,
+    implicit_tls: bool,
     process: Option<Child>,
 }
 
@@ -61,8 +62,14 @@ impl Ftpd {
     /// # Errors
     /// When it cannot be started, or does not listen before the deadline, with its output.
     pub fn start(self, dir: &Path) -> Result<FtpServer> {
-        let mut server =
-            FtpServer { kind: self, dir: dir.to_owned(), port: 0, sets_times: true, process: None };
+        let mut server = FtpServer {
+            kind: self,
+            dir: dir.to_owned(),
+            port: 0,
+            sets_times: true,
+            implicit_tls: false,
+            process: None,
+        };
         for name in ["root", "pam.d", "empty"] {
             fs::create_dir(dir.join(name))?;
         }
@@ -164,8 +171,9 @@ impl FtpServer {
             true => VSFTPD.to_owned(),
             false => VSFTPD.replace("mdtm_write=YES", "mdtm_write=NO"),
         };
+        let implicit = if self.implicit_tls { "implicit_ssl=YES\n" } else { "" };
         let configuration = format!(
-            "{usual}listen_port={}\nlocal_root={}\nsecure_chroot_dir={}\nrsa_cert_file={}\nrsa_private_key_file={}\n",
+            "{usual}{implicit}listen_port={}\nlocal_root={}\nsecure_chroot_dir={}\nrsa_cert_file={}\nrsa_private_key_file={}\n",
             self.port,
             self.file("root"),
             self.file("empty"),
@@ -190,6 +198,16 @@ impl FtpServer {
     pub fn start_without_times(&mut self) -> Result<()> {
         self.stop();
         self.sets_times = false;
+        self.start()
+    }
+
+    /// Starts a vsftpd again whose TLS begins at once.
+    ///
+    /// # Errors
+    /// As [`Ftpd::start`].
+    pub fn start_with_implicit_tls(&mut self) -> Result<()> {
+        self.stop();
+        self.implicit_tls = true;
         self.start()
     }
 

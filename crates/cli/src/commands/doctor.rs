@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::control::{self, Health};
 use crate::messages::output_failed;
 use crate::run::Run;
-use crate::status::{Failure, Status};
+use crate::status::Failure;
 use clap::Args;
 use outrigger_door_fuse::MountEntry;
 use outrigger_driver_kernel::{HOW_TO_GET_IT, Kernel, Options};
@@ -56,7 +56,7 @@ impl Run for Doctor {
         }
         match findings.iter().filter(|finding| finding.state == State::Broken).count() {
             0 => Ok(()),
-            count => Err(Failure { message: format!("{count} checks failed"), status: Status::Minor }),
+            count => Err(Failure::new(format!("{count} checks failed"))),
         }
     }
 }

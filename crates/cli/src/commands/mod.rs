@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands: one module each, and the table that names them.
 
+pub mod automount;
 pub mod cat;
 pub mod chmod;
 pub mod chown;
@@ -97,6 +98,7 @@ commands! {
     #[doc = "Change sizes"] truncate::Truncate;
     #[doc = "Write standard input to a file"] write::Write;
     #[doc = "Mount a tree in a directory"] mount::Mount;
+    #[doc = "Mount trees in a directory when their names are used"] automount::Automount;
     #[doc = "Run a FUSE program and restart it when it crashes, without losing the mount"] guard::Guard;
     #[doc = "Export trees to other machines"] serve::Serve;
     #[doc = "Unmount, even if the server is dead or hung"] umount::Umount;

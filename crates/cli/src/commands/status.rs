@@ -2,7 +2,7 @@
 //! `outrigger status`: what this user's mounts are and do.
 
 use crate::context::Context;
-use crate::control::{self, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus};
+use crate::control::{self, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus, TreeStatus};
 use crate::format::human::Unit;
 use crate::format::openmetrics::openmetrics;
 use crate::messages::output_failed;
@@ -118,6 +118,10 @@ fn describe(status: &MountStatus) -> String {
     text.push_str(&status.guard.as_ref().map_or_else(String::new, guard));
     text.push_str(&status.disk_cache.as_ref().map_or_else(String::new, disk_cache));
     text.push_str(&status.program.as_ref().map_or_else(String::new, program));
+    status.trees.iter().for_each(|status| text.push_str(&tree(status)));
+    if let Some(wrong) = &status.map_error {
+        let _ = writeln!(text, "  the names are those of an earlier map: {wrong}");
+    }
     if let Some((path, age)) = &status.report {
         let _ = writeln!(text, "  last report {} ago: {}", duration(*age as u64), path.display());
     }
@@ -176,6 +180,30 @@ fn disk_cache(disk: &DiskUsage) -> String {
     format!("  on disk {bytes} of {most}; {hits} reads came from there, {misses} did not{dropped}\n")
 }
 
+/// A line about a tree of an automount.
+fn tree(tree: &TreeStatus) -> String {
+    let TreeStatus { path, source, state, open_files, .. } = tree;
+    let mut text = format!("  {path}: {source}, {state} for {}", duration(tree.age_seconds as u64));
+    if let Some(idle) = tree.idle_seconds {
+        let _ = write!(text, ", idle for {}", duration(idle as u64));
+    }
+    if *open_files > 0 {
+        let _ = write!(text, ", {open_files} open");
+    }
+    if tree.in_flight > 0 {
+        let _ = write!(text, ", {}", counted(tree.in_flight, "request"));
+    }
+    if let Some(reason) = &tree.reason {
+        let errno = tree.errno.as_deref().unwrap_or("EIO");
+        let _ = write!(text, ": {errno}: {reason}");
+    }
+    if let Some(retry) = tree.retry_seconds {
+        let _ = write!(text, " (tried again from {} on)", duration(retry.ceil() as u64));
+    }
+    text.push('\n');
+    text
+}
+
 /// Lines about deaths and replacements of FUSE programs, if any.
 fn program(program: &ProgramStatus) -> String {
     let ProgramStatus { command, incarnation, deaths, lost, lost_paths, .. } = program;
@@ -219,6 +247,33 @@ fn duration(seconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::control::{ErrorStatus, OperationStatus, RequestStatus};
+
+    #[test]
+    fn a_tree_of_an_automount_has_a_line_with_the_reason_why_it_is_broken() {
+        let broken = TreeStatus {
+            path: "/sftp/h".into(),
+            source: "sftp://h/".into(),
+            state: "broken".into(),
+            age_seconds: 61.0,
+            errno: Some("EHOSTUNREACH".into()),
+            reason: Some("cannot open h: no route".into()),
+            retry_seconds: Some(3.2),
+            ..TreeStatus::default()
+        };
+        assert_eq!(
+            tree(&broken),
+            "  /sftp/h: sftp://h/, broken for 1 min 1 s: EHOSTUNREACH: cannot open h: no route (tried again from 4 s on)\n"
+        );
+        let open = TreeStatus {
+            state: "open".into(),
+            idle_seconds: Some(9.0),
+            open_files: 2,
+            in_flight: 1,
+            ..broken
+        };
+        let line = tree(&TreeStatus { reason: None, retry_seconds: None, ..open });
+        assert_eq!(line, "  /sftp/h: sftp://h/, open for 1 min 1 s, idle for 9 s, 2 open, 1 request\n");
+    }
 
     #[test]
     fn a_stuck_request_and_the_last_error_are_named() {

@@ -6,11 +6,13 @@ use super::place::{Copy, copies, inode, is_by_nfs, shown, superblock};
 use super::{MountStatus, Peer, peers};
 use crate::interrupt::{self, Waited};
 use outrigger_door_fuse::MountEntry;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -230,9 +232,74 @@ pub fn wait_for_predecessors(path: &Path, patience: Duration) -> bool {
     !ending.is_empty()
 }
 
+/// Who keeps a file locked (flock(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locker {
+    /// Nobody.
+    None,
+    /// A process that lives, or one that this process may not know.
+    Living,
+    /// One that has ended: those that it started have the lock as long as they live, and end because it has.
+    Dead,
+}
+
+/// Who keeps the file `path` locked.
+pub fn locker(path: &Path) -> Locker {
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    let Ok(file) = File::options().read(true).custom_flags(nonblocking).open(path) else {
+        return Locker::Living;
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => return Locker::None,
+        Err(Errno::WOULDBLOCK) => {}
+        Err(_) => return Locker::Living,
+    }
+    // A process that has ended and was waited for is in the list no more. The device is written in another way on some file systems.
+    let inode = file.metadata().map(|metadata| format!(":{}", metadata.ino())).unwrap_or_default();
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut owners = locks.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_it =
+            words.get(1) == Some(&"FLOCK") && words.get(5).is_some_and(|place| place.ends_with(&inode));
+        if is_it { words[4].parse::<u32>().ok() } else { None }
+    });
+    if locks.is_empty() || owners.any(lives) { Locker::Living } else { Locker::Dead }
+}
+
+fn lives(pid: u32) -> bool {
+    // After the name, which may have anything in it: the state.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with(['Z', 'X']))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_of_a_process_that_has_ended_is_told_from_one_of_a_living() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let file = File::create(&path).unwrap();
+        assert_eq!(locker(&path), Locker::None);
+        file.lock().unwrap();
+        assert_eq!(locker(&path), Locker::Living);
+        drop(file);
+        // The shell locks it, and leaves the lock to what it starts.
+        let script = "exec 9<\"$0\"; flock 9; sleep 60 & echo $!";
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", script]).arg(&path).stdout(std::process::Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let mut heir = String::new();
+        let mut out = io::BufReader::new(shell.stdout.take().unwrap());
+        io::BufRead::read_line(&mut out, &mut heir).unwrap();
+        shell.wait().unwrap();
+        // Where flock(1) itself has locked it, that has ended, too.
+        assert_eq!(locker(&path), Locker::Dead);
+        kill_process(Pid::from_raw(heir.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    }
 
     #[test]
     fn a_number_that_is_given_again_is_that_of_another_mount() {

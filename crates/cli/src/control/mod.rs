@@ -12,7 +12,7 @@ mod server;
 mod written;
 
 pub use directory::directory;
-pub use ending::{Ending, wait_for_predecessors};
+pub use ending::{Ending, Locker, locker, wait_for_predecessors};
 pub use peer::{Peer, find, first_answer, locate, peers, statuses};
 pub use place::{Health, NFS_HOST, inode, is_by_nfs, is_connection, is_ours, probe, resolve, superblock};
 pub use server::{Controlled, Server, answer};
@@ -146,6 +146,37 @@ pub struct MountStatus {
     /// The latest report of a crash, and its age in seconds.
     #[serde(default)]
     pub report: Option<(PathBuf, f64)>,
+    /// The trees in it that are in use or cannot be used, where it is an automount.
+    #[serde(default)]
+    pub trees: Vec<TreeStatus>,
+    /// Why the names are those of an earlier map, if they are.
+    #[serde(default)]
+    pub map_error: Option<String>,
+}
+
+/// A tree of an automount.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TreeStatus {
+    /// Its path below the mountpoint.
+    pub path: String,
+    /// The LOCATION.
+    pub source: String,
+    /// `opening`, `open`, `closing`, `broken` or `closed`.
+    pub state: String,
+    /// Since when.
+    pub age_seconds: f64,
+    /// Since when nothing was asked of it.
+    pub idle_seconds: Option<f64>,
+    /// Requests in it.
+    pub in_flight: u64,
+    /// Files and directories that are open.
+    pub open_files: u64,
+    /// What programs get in it, as in `EHOSTUNREACH`.
+    pub errno: Option<String>,
+    /// Why, or what was lost when it was closed.
+    pub reason: Option<String>,
+    /// When it is tried again, at the earliest.
+    pub retry_seconds: Option<f64>,
 }
 
 /// What happened to the FUSE programs that served a mount.

@@ -4,12 +4,12 @@
 use super::Mounted;
 use crate::control::{
     self, Answer, Controlled, ErrorStatus, GuardStatus, MountStatus, OperationStatus, RequestStatus,
-    Unwritten,
+    TreeStatus, Unwritten,
 };
 use crate::guarded;
-use crate::trees;
+use crate::trees::{self, Many};
 use outrigger_core::survive::Reads;
-use outrigger_core::{Clock, Service};
+use outrigger_core::{Clock, Service, lock};
 use outrigger_door_fuse::{InFlight, OpCount};
 use outrigger_guard::Seat;
 use outrigger_layer_cache::{Control as Cache, Mark};
@@ -68,6 +68,23 @@ impl Mounted {
         Some(guarded::guard_status(history, keeper, proxy))
     }
 
+    /// The trees that are mounted in it.
+    fn trees(&self) -> Vec<TreeStatus> {
+        let status = |tree: outrigger_layer_demux::TreeStatus| TreeStatus {
+            path: tree.path,
+            source: tree.location,
+            state: tree.state.to_owned(),
+            age_seconds: tree.age.as_secs_f64(),
+            idle_seconds: tree.idle.map(|idle| idle.as_secs_f64()),
+            in_flight: tree.in_flight as u64,
+            open_files: tree.open_files,
+            errno: tree.reason.as_ref().map(|reason| format!("{:?}", reason.errno)),
+            reason: tree.reason.map(|reason| reason.why()),
+            retry_seconds: tree.retry.map(|retry| retry.as_secs_f64()),
+        };
+        self.tree.many.iter().flat_map(Many::status).map(status).collect()
+    }
+
     /// Relative paths among the options of another program begin where this one was started.
     fn can_start_where_it_began(&self, seat: &Seat) -> Result<(), String> {
         let directory = seat.directory();
@@ -114,16 +131,25 @@ impl Controlled for Mounted {
             program: guarded::program(&self.tree).map(|program| guarded::program_status(program.history())),
             report: guarded::latest_report(&self.mountpoint, self.seat.as_deref(), self.runtime.monotonic())
                 .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
+            trees: self.trees(),
+            map_error: self.tree.many.as_ref().and_then(|many| many.names.wrong()),
         }
     }
 
     fn flush(&self) {
         self.tree.caches.iter().for_each(Cache::flush);
+        self.tree.many.iter().for_each(Many::flush);
         self.session.invalidate_all();
     }
 
     fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
-        Unwritten { lost: self.lost(), ..unwritten(&self.tree.caches, &self.runtime, marks, patience) }
+        let left = unwritten(&self.tree.caches, &self.runtime, marks, patience);
+        let lost = self.lost();
+        // Whoever waits learns of losses once nothing is left.
+        if left.files == 0 {
+            lock(&self.told).extend(lost.iter().cloned());
+        }
+        Unwritten { lost, ..left }
     }
 
     fn prepare_upgrade(&self, layouts: &[Reads]) -> Result<(), String> {

@@ -140,7 +140,7 @@ pub struct Chosen {
 
 /// The failure, with the option of mounts or drivers that an unknown one in it resembles.
 pub fn with_similar_option(failure: Failure, given: &[String]) -> Failure {
-    let Failure { message, status } = failure;
+    let message = &failure.message;
     let names = || {
         let tables = DRIVERS.iter().flat_map(tables).chain([&outrigger_door_fuse::OPTIONS]);
         tables.flat_map(|table| table.options).map(|option| option.name)
@@ -152,9 +152,9 @@ pub fn with_similar_option(failure: Failure, given: &[String]) -> Failure {
     match meant.filter(|_| !message.contains("did you mean")) {
         Some(meant) => Failure {
             message: format!("{message} (did you mean {meant}? mount.outrigger(8) lists the options)"),
-            status,
+            ..failure
         },
-        None => Failure { message, status },
+        None => failure,
     }
 }
 

@@ -2,7 +2,7 @@
 //! Trees in files, of this machine and of other trees: the first driver that recognises the content opens it.
 
 use super::Trees;
-use crate::control;
+use crate::control::{self, Locker};
 use crate::drivers::{DRIVERS, DriverOptions, GivenTo};
 use crate::location::{Base, Location};
 use crate::say::quoted;
@@ -17,10 +17,13 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How long the process of a mount that was unmounted may take to finish with its file, if nothing else is said.
 const PREDECESSOR: Duration = Duration::from_secs(10);
+/// Interval between two attempts to open a file that is not free yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Opens the tree in a file of this machine.
 ///
@@ -37,16 +40,25 @@ pub fn on_host(trees: &Trees, path: &Path, options: &DriverOptions) -> Result<Op
     let content: Arc<dyn Content> =
         Arc::new(OnHost { source, path: reached, may_write: trees.may_write(path) });
     let (driver, files) = chosen(&content, options)?;
-    match open(trees, driver, files, &content, options) {
-        Err(error)
-            if error.errno == Errno::EBUSY
-                && control::wait_for_predecessors(path, trees.options().timeout.unwrap_or(PREDECESSOR)) =>
-        {
-            open(trees, driver, files, &content, options)
-        }
-        opened => opened,
+    let (patience, since) = (trees.options().timeout.unwrap_or(PREDECESSOR), Instant::now());
+    let mut opened = open(trees, driver, files, &content, options);
+    let is_busy =
+        |opened: &Result<Opened, Error>| opened.as_ref().is_err_and(|error| error.errno == Errno::EBUSY);
+    if is_busy(&opened) && control::wait_for_predecessors(path, patience) {
+        opened = open(trees, driver, files, &content, options);
     }
-    .map_err(|error| refused(&path.display().to_string(), &error))
+    // What a server that was killed has left writes to the end, and ends.
+    let mut was_free = false;
+    while is_busy(&opened) && since.elapsed() < patience {
+        match control::locker(path) {
+            Locker::Dead => thread::sleep(LOOK_AGAIN),
+            Locker::None if !was_free => was_free = true,
+            // It is busy for another reason.
+            Locker::None | Locker::Living => break,
+        }
+        opened = open(trees, driver, files, &content, options);
+    }
+    opened.map_err(|error| refused(&path.display().to_string(), &error))
 }
 
 /// Opens the tree in a file of another tree.

@@ -2,7 +2,7 @@
 //! The layers a user can put on a tree with `--layer NAME[=ARGUMENT]`.
 
 use crate::status::Failure;
-use outrigger_core::registry::{LayerInfo, Made, Site};
+use outrigger_core::registry::{self, LayerInfo, Made, Site};
 use outrigger_core::{Error, Keep, Runtime, Service, Stack};
 use outrigger_host::users_caches;
 use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
@@ -15,8 +15,10 @@ use std::sync::Arc;
 pub const LAYERS: &[LayerInfo] = &[
     outrigger_layer_cache::LAYER,
     outrigger_layer_readonly::LAYER,
+    outrigger_layer_union::LAYER,
     outrigger_layer_permissions::LAYER,
     outrigger_layer_simulate::LAYER,
+    outrigger_layer_fixup::LAYER,
     outrigger_layer_closesim::LAYER,
     outrigger_layer_deadline::LAYER,
     outrigger_layer_fault::LAYER,
@@ -72,13 +74,21 @@ fn reason(error: &Error) -> String {
     error.reason.as_ref().map_or_else(|| error.to_string(), |reason| format!("{reason}: {}", error.errno))
 }
 
+/// The trees that layers open beside the one they stand on.
+pub(super) fn uppers(specs: &[String]) -> impl Iterator<Item = &str> {
+    let union = outrigger_layer_union::LAYER.name;
+    let arguments =
+        specs.iter().filter_map(|spec| spec.split_once('=')).filter(move |(name, _)| *name == union);
+    arguments.filter_map(|(_, list)| Some(outrigger_layer_union::Options::parse(list).ok()?.1))
+}
+
 /// The name of a layer that `spec` asks for.
 pub(super) fn name(spec: &str) -> &str {
     spec.split_once('=').map_or(spec, |(name, _)| name)
 }
 
 /// Puts the layers named in `specs` on `service`, the first nearest to the driver; and the cache `cached` as near to it as it
-/// can be.
+/// can be. A layer finds the runtime and other trees at its `site`.
 ///
 /// # Errors
 /// A sentence naming the layer that does not exist, cannot stand there or has a bad specification.
@@ -86,12 +96,14 @@ pub fn stack(
     service: Arc<dyn Service>,
     specs: &[String],
     user: User,
-    runtime: &Arc<Threads>,
+    site: (&Arc<Threads>, Option<&dyn registry::Trees>),
     keep: Option<&Arc<dyn Keep>>,
     cached: Option<Cached>,
 ) -> Result<Layered, Failure> {
+    let (runtime, trees) = site;
     let runtime = Arc::clone(runtime) as Arc<dyn Runtime>;
-    let mut builder = StackBuilder { stack: Stack::new(service), controls: Vec::new(), user, runtime, keep };
+    let mut builder =
+        StackBuilder { stack: Stack::new(service), controls: Vec::new(), user, runtime, trees, keep };
     let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
     let (below, above) = specs.split_at(simulates.map_or(0, |last| last + 1));
     for spec in below {
@@ -115,6 +127,7 @@ struct StackBuilder<'a> {
     controls: Vec<Box<dyn Any>>,
     user: User,
     runtime: Arc<dyn Runtime>,
+    trees: Option<&'a dyn registry::Trees>,
     keep: Option<&'a Arc<dyn Keep>>,
 }
 
@@ -139,7 +152,8 @@ impl StackBuilder<'_> {
     ) -> Result<Self, Failure> {
         let same_below = self.stack.names().iter().filter(|below| **below == name).count();
         let serves_others = self.user == User::Mount;
-        let site = Site { keep: self.keep, serves_others, same_below, ..Site::new(&self.runtime) };
+        let (keep, trees) = (self.keep, self.trees);
+        let site = Site { keep, trees, serves_others, same_below, ..Site::new(&self.runtime) };
         let made = make(&site).map_err(|error| {
             let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
             Failure::serious(format!("--layer {spec}: {why}"))
@@ -175,7 +189,7 @@ mod tests {
             let specs: Vec<String> = specs.iter().map(|&spec| spec.to_owned()).collect();
             let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
             let cached = Cached { options: CacheOptions::default(), disk: None };
-            let layered = stack(driver, &specs, User::Mount, &runtime, None, Some(cached));
+            let layered = stack(driver, &specs, User::Mount, (&runtime, None), None, Some(cached));
             let Ok(layered) = layered else { panic!("{specs:?} is refused") };
             assert_eq!((layered.names, layered.caches.len()), (expected.to_vec(), 1));
         }

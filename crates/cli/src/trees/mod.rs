@@ -4,6 +4,7 @@
 mod changed;
 mod files;
 mod layers;
+mod many;
 mod origin;
 mod program;
 mod remote;
@@ -11,6 +12,7 @@ mod session;
 
 pub use changed::Changed;
 pub use layers::LAYERS;
+pub use many::{Many, Reread};
 pub use origin::{Origin, is_unchanged};
 pub use remote::Opened;
 pub use session::Trees;
@@ -23,7 +25,10 @@ use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::registry::{self, Address, Control, Lasts};
 use outrigger_core::survive::Word;
-use outrigger_core::{Error, FileKind, Keep, Node, OpCode, Runtime, Service, Stack};
+use outrigger_core::{
+    Abilities, Answer, Cx, Errno, Error, FileKind, Keep, Node, Notify, OpCode, Request, Runtime, Service,
+    Stack,
+};
 use outrigger_layer_cache::Control as CacheControl;
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_simulate::Simulate;
@@ -46,6 +51,8 @@ pub struct Tree {
     pub control: Option<Arc<dyn Control>>,
     /// The server checks permissions, for the user who is logged in there.
     pub one_user: bool,
+    /// The trees in it, where it is made of many.
+    pub many: Option<Many>,
     /// The reference that keeps the root of a subtree alive.
     _root: Option<Inode>,
 }
@@ -53,7 +60,15 @@ pub struct Tree {
 impl Tree {
     fn new(layered: Layered, control: Option<Arc<dyn Control>>, root: Option<Inode>) -> Self {
         let Layered { service, names, caches, fault } = layered;
-        Tree { service, layers: names, caches, fault, control, one_user: false, _root: root }
+        Tree { service, layers: names, caches, fault, control, one_user: false, many: None, _root: root }
+    }
+
+    /// Many trees under one root.
+    pub fn of_many(service: Arc<dyn Service>, many: Many) -> Self {
+        let (names, caches) = (vec!["demux"], Vec::new());
+        let layered = Layered { service, names, caches, fault: None };
+        // Each is opened as the user who mounts them.
+        Tree { one_user: true, many: Some(many), ..Tree::new(layered, None, None) }
     }
 
     /// A tree that ends with the process that serves it, with the layers the user asked for.
@@ -62,7 +77,8 @@ impl Tree {
     /// A sentence naming the layer that cannot be there.
     pub fn of(trees: &Trees, opened: registry::Opened) -> Result<Self, Failure> {
         let layers = &trees.options().layer;
-        let layered = layers::stack(opened.service, layers, User::Mount, &trees.runtime, None, None)?;
+        let layered =
+            layers::stack(opened.service, layers, User::Mount, (&trees.runtime, Some(trees)), None, None)?;
         Ok(Tree::new(layered, opened.control, None))
     }
 }
@@ -70,14 +86,20 @@ impl Tree {
 /// Whether the tree `text` names with these options outlives the process that serves it. What is known of a FUSE program or of a
 /// disk image does not, nor what the kernel code has in memory.
 pub fn survives(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
-    let location = Location::parse(text);
-    match location.base {
-        Base::Program(_) => false,
-        // What is inside a file there is a tree of its own.
-        Base::Remote { .. } => location.nested.is_empty(),
-        Base::Host(path) => files::lasts(trees, &path, &given(trees, others)) != Some(Lasts::Process),
-        Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.lasts != Lasts::Process),
-    }
+    let does = |text: &OsStr, options: &DriverOptions| {
+        let location = Location::parse(text);
+        match location.base {
+            Base::Program(_) => false,
+            // What is inside a file there is a tree of its own.
+            Base::Remote { .. } => location.nested.is_empty(),
+            Base::Host(path) => files::lasts(trees, &path, options) != Some(Lasts::Process),
+            Base::Url { scheme: name, .. } => {
+                scheme(&name).is_none_or(|scheme| scheme.lasts != Lasts::Process)
+            }
+        }
+    };
+    let mut uppers = layers::uppers(&trees.options().layer);
+    does(text, &given(trees, others)) && uppers.all(|upper| does(upper.as_ref(), &DriverOptions::default()))
 }
 
 /// The options for the driver of a mount.
@@ -110,9 +132,14 @@ fn is_remote(base: &Base) -> bool {
 
 /// Whether `text` names a file with these options whose driver guards a mount by itself, given the option `guard`.
 pub fn guards_itself(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
-    let location = Location::parse(text);
-    let Base::Host(path) = &location.base else { return false };
-    location.nested.is_empty() && files::lasts(trees, path, &given(trees, others)) == Some(Lasts::Process)
+    Location::parse(text).nested.is_empty() && is_of_kernel_code(trees, text, others)
+}
+
+/// Whether `text` names a file of this machine that kernel code serves, or something in one: opened for writing it changes, if only
+/// because its journal is replayed.
+pub fn is_of_kernel_code(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
+    let Base::Host(path) = Location::parse(text).base else { return false };
+    files::lasts(trees, &path, &given(trees, others)) == Some(Lasts::Process)
 }
 
 /// Opens the tree `name` with the layers the user asked for.
@@ -132,7 +159,7 @@ pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<O
         _ => (driver(trees, name, options, None)?, None, None),
     };
     let cache = cache.map(|options| Cached { options, disk: None });
-    let layered = layers::stack(service, layers, User::Command, &trees.runtime, None, cache)?;
+    let layered = layers::stack(service, layers, User::Command, (&trees.runtime, Some(trees)), None, cache)?;
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, host })
 }
@@ -200,7 +227,7 @@ fn url(
     let site = trees.site(&runtime, keep);
     let service = (scheme.open)(rest, options, &site).map_err(|error| {
         let why = error.reason.as_deref().map(str::to_owned);
-        Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno)))
+        Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno))).with(error.errno)
     })?;
     if service.abilities().ops.has(OpCode::StatFs) { Ok(service) } else { completed(service) }
 }
@@ -289,8 +316,54 @@ pub fn mountable(
         _ => below(trees, location, &options, keep)?,
     };
     let cache = cache.map(|options| Cached { options, disk });
-    let layered = layers::stack(service, &trees.options().layer, User::Mount, &trees.runtime, keep, cache)?;
+    let layered = layers::stack(
+        service,
+        &trees.options().layer,
+        User::Mount,
+        (&trees.runtime, Some(trees)),
+        keep,
+        cache,
+    )?;
     Ok(Tree { one_user, ..Tree::new(layered, None, root) })
+}
+
+/// Other trees, for layers that need one.
+impl registry::Trees for Trees {
+    fn open(&self, location: &str, keep: Option<&Arc<dyn Keep>>) -> Result<Arc<dyn Service>, Error> {
+        self.beside(location, keep).map_err(|failure| Errno::EINVAL.because(failure.to_string()))
+    }
+}
+
+impl Trees {
+    fn beside(&self, text: &str, keep: Option<&Arc<dyn Keep>>) -> Result<Arc<dyn Service>, Failure> {
+        let (location, options) = (Location::of(text.as_ref())?, DriverOptions::default());
+        if let Some(path) = host_directory(self, &location)? {
+            return directory(self, &path, &options, keep);
+        }
+        let (service, root) = below(self, location, &options, keep)?;
+        Ok(match root {
+            Some(root) => Arc::new(Rooted { service, _root: root }),
+            None => service,
+        })
+    }
+}
+
+/// A tree below a directory of another one, with the reference to that.
+struct Rooted {
+    service: Arc<dyn Service>,
+    _root: Inode,
+}
+
+impl Service for Rooted {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        self.service.call(cx, request)
+    }
+    fn abilities(&self) -> Abilities {
+        self.service.abilities()
+    }
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.service.attach(notify);
+    }
 }
 
 /// The path when `location` is a directory of the host.
@@ -350,5 +423,5 @@ fn subtree(service: Arc<dyn Service>, root: Node) -> Result<Arc<dyn Service>, Fa
 }
 
 fn cannot_open(shown: &str, error: &Error) -> Failure {
-    Failure::serious(format!("cannot open '{shown}': {error}"))
+    Failure::serious(format!("cannot open '{shown}': {error}")).with(error.errno)
 }

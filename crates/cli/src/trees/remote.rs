@@ -109,6 +109,7 @@ pub(super) fn at(
                 }
                 (None, _) => format!("cannot open '{}': {error}", shown()),
             })
+            .with(error.errno)
         },
     )
 }

@@ -6,15 +6,22 @@ mod mounted;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::collections::HashSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Stdio};
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 use support::{PROGRAM, Place, Said, has, signal};
 
 /// A server in the foreground, ended with the test.
 pub struct Serving {
     child: Child,
+    /// What it prints on standard output, without its first line.
+    out: BufReader<ChildStdout>,
     /// Where it listens.
     pub port: u16,
 }
@@ -23,13 +30,19 @@ impl Serving {
     /// Starts `outrigger serve nfs` with these arguments at a free port, or at `port`.
     pub fn start(place: &Place, port: u16, args: &[&str]) -> Self {
         let listen = format!("127.0.0.1:{port}");
-        let mut command = place.command(PROGRAM, &[&["serve", "nfs", "--listen", &listen], args].concat());
+        let command = place.command(PROGRAM, &[&["serve", "nfs", "--listen", &listen], args].concat());
+        Serving::of(command)
+    }
+
+    /// Starts this command.
+    pub fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
         let address = line.strip_prefix("127.0.0.1:").unwrap_or_else(|| panic!("{line:?}"));
         let port = address.split(' ').next().unwrap().parse().unwrap();
-        Serving { child, port }
+        Serving { child, out, port }
     }
 
     /// How libnfs names a file.
@@ -80,6 +93,44 @@ fn libnfs_lists_reads_and_copies() {
     assert!(fs::read(&there).unwrap() == content);
     libnfs(&place, "nfs-cp", &[there.to_str().unwrap(), &copy]).ok();
     assert!(fs::read(place.at("tree/dir/copy")).unwrap() == content);
+}
+
+/// What is there all the time is listed once, whatever comes and goes meanwhile.
+#[test]
+fn a_directory_of_100_000_names_is_listed_while_it_changes() {
+    if !has("nfs-ls") {
+        return;
+    }
+    let place = Place::patient(Duration::from_secs(120));
+    let many = place.at("tree/many");
+    fs::create_dir_all(&many).unwrap();
+    (0..100_000).for_each(|number| drop(fs::File::create(many.join(format!("stays-{number}"))).unwrap()));
+    let serving = Serving::start(&place, 0, &[&["tree"][..], &EVERYONE].concat());
+    let (over, changes) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let listed = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let number = changes.fetch_add(1, Ordering::Relaxed);
+                let at = |name: &str, number: usize| many.join(format!("{name}-{number}"));
+                fs::File::create(at("comes", number)).unwrap();
+                fs::rename(at("comes", number), at("moves", number)).unwrap();
+                if let Some(before) = number.checked_sub(100) {
+                    fs::remove_file(at("moves", before)).unwrap();
+                }
+            }
+        });
+        let as_another =
+            ["100", "setpriv", "--reuid=1001", "--clear-groups", "nfs-ls", &serving.url("/many")];
+        let listed = place.command("timeout", &as_another).output();
+        over.store(true, Ordering::Relaxed);
+        listed.unwrap()
+    });
+    assert!(listed.status.success(), "{listed:?}");
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    let stays = names.iter().filter(|name| name.starts_with("stays-")).count();
+    assert_eq!((stays, names.iter().collect::<HashSet<_>>().len()), (100_000, names.len()));
+    assert!(changes.into_inner() > 1000, "hardly anything changed");
 }
 
 #[test]
@@ -145,4 +196,132 @@ fn handles_are_made_with_a_key_that_only_its_user_can_read() {
     assert_eq!(fs::read(&key).unwrap(), before);
     fs::set_permissions(place.at("state/outrigger"), fs::Permissions::from_mode(0o777)).unwrap();
     assert!(place.run(&["serve", "nfs", "tree", "--listen", "0"]).refused(1).contains("nfs.key"));
+}
+
+#[test]
+fn two_servers_do_not_share_a_directory_and_a_key_that_others_can_read_is_refused() {
+    let place = Place::new();
+    place.file("tree/in", "");
+    let first = Serving::start(&place, 0, &["tree"]);
+    let refused = place.run(&["serve", "nfs", "tree", "--listen", "0"]).refused(1);
+    assert!(refused.contains("--state DIR"), "{refused}");
+    Serving::start(&place, 0, &["tree", "--state", "another"]);
+    assert_eq!(first.end("TERM"), Some(143));
+    fs::set_permissions(place.at("state/outrigger/nfs.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = place.run(&["serve", "nfs", "tree", "--listen", "0"]).refused(1);
+    assert!(refused.contains("0644") && refused.contains("chmod 600"), "{refused}");
+}
+
+#[test]
+fn words_of_exports_are_understood_for_each_export_or_explained() {
+    let place = Place::new();
+    place.file("one/in", "");
+    place.file("two/in", "");
+    let exports = ["--export", "/one=one", "--export", "/two=two", "--insecure"];
+    let mut serving = Serving::start(
+        &place,
+        0,
+        &[
+            &exports[..],
+            &[
+                "-o",
+                "sync,no_subtree_check",
+                "--export-options",
+                "/one=ro,no_root_squash",
+                "--export-options",
+                "/two=all_squash,anonuid=1001,anongid=1001",
+            ],
+        ]
+        .concat(),
+    );
+    fs::set_permissions(place.at("two"), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(place.at("one"), fs::Permissions::from_mode(0o777)).unwrap();
+    if has("nfs-cp") {
+        let copy =
+            |to: &str| libnfs(&place, "nfs-cp", &[place.at("one/in").to_str().unwrap(), &serving.url(to)]);
+        assert_ne!(copy("/one/new").code, Some(0));
+        copy("/two/new").ok();
+        assert!(!place.at("one/new").exists() && place.at("two/new").exists());
+    }
+    signal(serving.child.id(), "TERM");
+    let mut rest = String::new();
+    serving.out.read_to_string(&mut rest).unwrap();
+    let port = serving.port;
+    let mount = format!(
+        "mount -t nfs -o vers=3,proto=tcp,port={port},mountport={port},mountproto=tcp,nolock 127.0.0.1:/one DIR"
+    );
+    assert!(rest.contains(&mount), "{rest}");
+    for (options, advice) in [("async", "leave it out"), ("crossmnt", "--export")] {
+        assert!(
+            place.run(&["serve", "nfs", "one", "--listen", "0", "-o", options]).refused(1).contains(advice)
+        );
+    }
+    let unknown = ["serve", "nfs", "one", "--listen", "0", "--export-options", "/three=ro"];
+    assert!(place.run(&unknown).refused(1).contains("'/three'"));
+}
+
+#[test]
+fn who_is_refused_is_told_without_being_asked_for() {
+    if !has("nfs-cat") {
+        return;
+    }
+    let place = Place::new();
+    place.file("tree/in", "content");
+    let mut command = place.command(PROGRAM, &["serve", "nfs", "--listen", "0", "tree"]);
+    command.env_remove("OUTRIGGER_LOG").stderr(Stdio::piped());
+    let mut serving = Serving::of(command);
+    libnfs(&place, "nfs-cat", &[&serving.url("/in")]);
+    libnfs(&place, "nfs-cat", &[&serving.url("/in")]);
+    signal(serving.child.id(), "TERM");
+    let mut said = String::new();
+    serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("127.0.0.1") && said.contains("option insecure"), "{said}");
+    assert_eq!(said.lines().count(), 1, "a client cannot fill the log: {said}");
+}
+
+#[test]
+fn a_service_manager_is_told_when_clients_can_come() {
+    let place = Place::new();
+    place.file("tree/in", "");
+    let socket = UnixDatagram::bind(place.at("notify")).unwrap();
+    let mut command = place.command(PROGRAM, &["--json", "serve", "nfs", "--listen", "0", "tree"]);
+    command.env("NOTIFY_SOCKET", place.at("notify")).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut message = [0; 64];
+    let mut told = || {
+        let count = socket.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..count]).into_owned()
+    };
+    assert_eq!(told(), "READY=1");
+    signal(child.id(), "TERM");
+    assert_eq!(told(), "STOPPING=1");
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    child.wait().unwrap();
+    assert!(out.contains("\"mount\":\"mount -t nfs ") && out.lines().count() == 1, "{out}");
+}
+
+/// The new server waits until the kernel code of the killed one has written everything.
+#[test]
+fn an_image_is_served_again_after_a_kill() {
+    if !support::can_serve() || !has("mkfs.ext4") || !has("nfs-cp") {
+        return;
+    }
+    let place = Place::new();
+    fs::File::create(place.at("disk.img")).unwrap().set_len(16 << 20).unwrap();
+    place.run_as("mkfs.ext4", &["-q", place.at("disk.img").to_str().unwrap()]).ok();
+    let content: Vec<u8> = (0..500_000_u32).flat_map(u32::to_le_bytes).collect();
+    let file = place.file("content", &content);
+    let args = ["disk.img", "--insecure", "--squash", "all", "--anonymous", "0:0"];
+    let mut serving = Serving::start(&place, 0, &args);
+    for number in 0..3 {
+        libnfs(&place, "nfs-cp", &[file.to_str().unwrap(), &serving.url(&format!("//{number}"))]).ok();
+        let port = serving.port;
+        assert_eq!(serving.end("KILL"), None);
+        serving = Serving::start(&place, port, &args);
+        // libnfs has asked for stable storage when it closed the file.
+        let listed = libnfs(&place, "nfs-ls", &[&serving.url("/")]).ok();
+        assert!(listed.contains(&format!(" {number}\n")), "{listed}");
+    }
+    assert_eq!(serving.end("TERM"), Some(143));
 }

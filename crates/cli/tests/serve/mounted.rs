@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `outrigger mount --door nfs`: in a virtual machine, whose kernel has an NFS client, and what is said where there can be none.
+//! `outrigger mount --door nfs`: what is said where it cannot be, and a part of what the virtual machine of [`crate::kernel`] runs, whose
+//! kernel has an NFS client.
 
-use crate::kernel::{SECONDS, has_machine, sources, succeeded, tools};
 use crate::support::{PROGRAM, Place, can_mount};
 use std::fs;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 #[test]
 fn a_kernel_without_an_nfs_client_is_named() {
@@ -55,24 +53,9 @@ fn only_the_superuser_mounts_by_nfs() {
     assert!(refused.contains("superuser") && refused.contains("FUSE"), "{refused}");
 }
 
-/// All in one machine, for it takes longer to start than all of this.
-#[test]
-fn a_mount_outlives_its_server_and_ends_without_one() {
-    if !has_machine() {
-        return;
-    }
-    let place = Place::patient(Duration::from_secs(SECONDS));
-    sources(&place, "src/core");
-    let archive = place.tar("sources.tar.gz", "src");
-    let script =
-        place.file("script", format!("set -ex\n{TOOLS}\n{MOUNTED}\n{KILLED}\n{OTHERS}\n{GIVEN_UP}\n{ENDED}"));
-    let mut command = Command::new(tools().join("client-vm.sh"));
-    command.args([&script, std::path::Path::new(PROGRAM), &archive]).env("VM_SECONDS", SECONDS.to_string());
-    let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
-    println!("{}", succeeded(&output.unwrap()));
-}
-
-const TOOLS: &str = r#"
+/// A mount outlives its server, and ends without one.
+pub const MOUNTED: &str = r#"
+# Unlike that of other parts, it may fail and be tried again.
 fails() { if "$@"; then return 1; fi; }
 running() { (set +x; grep -lx "$1" /proc/[0-9]*/comm 2>/dev/null | cut -d / -f 3 | grep .); }
 worker() { running outrigger; }
@@ -82,17 +65,14 @@ comes() { set +x; until "$@" >/tmp/seen 2>&1; do usleep 1000; done; set -x; }
 gone() { ! grep ' /m ' /proc/mounts; }
 ended() { gone; comes fails keeper; fails worker; }
 # How long something takes, in hundredths of a second.
-seconds() { set +x; begin=$(tr -d . </proc/uptime | cut -d ' ' -f 1); "$@"; status=$?
+timed() { set +x; begin=$(tr -d . </proc/uptime | cut -d ' ' -f 1); "$@"; status=$?
     echo "$* took $(($(tr -d . </proc/uptime | cut -d ' ' -f 1) - begin)) hundredths of a second"; set -x; return $status; }
-mkdir -p /run /t /m
+mkdir -p /run /t /m; tar czf /sources.tar.gz core; cd /
 # Files here have handles.
 mount -t tmpfs tmpfs /t
 mkdir /t/tree /t/expected
 tar xzf /sources.tar.gz -C /t/expected
 chmod 777 /t/tree
-"#;
-
-const MOUNTED: &str = r#"
 outrigger mount --door nfs -o nodev /t/tree /m
 grep '^outrigger.localhost:/t/tree /m nfs rw,.*nodev.*vers=3.*hard.*addr=127.0.0.1 ' /proc/mounts
 echo one >/m/f; test "$(cat /t/tree/f)" = one; test "$(stat -c %u /m/f)" = 0
@@ -103,9 +83,6 @@ fails outrigger mount --door nfs /t/tree /m
 port=$(sed -n 's/^outrigger.localhost.*,port=\([0-9]*\),.*/\1/p' /proc/mounts)
 mkdir /t/other; here=addr=127.0.0.1,mountaddr=127.0.0.1
 fails mount -t nfs -o $here,vers=3,proto=tcp,port=$port,mountport=$port,mountproto=tcp,nolock 127.0.0.1:/t/tree /t/other
-"#;
-
-const KILLED: &str = r#"
 mkdir /m/out /m/out/1 /m/out/2 /m/out/3
 (for n in 1 2 3; do tar xzf /sources.tar.gz -C /m/out/$n; done) & tars=$!
 for n in 1 2; do
@@ -113,18 +90,19 @@ for n in 1 2; do
     kill -0 $tars
     kill -9 $(worker)
 done
-seconds wait $tars
+timed wait $tars
 for n in 1 2 3; do diff -r /t/expected /t/tree/out/$n; done
 diff -r /t/expected /m/out/2
 outrigger --json status /m | grep '"deaths":2'
-seconds timeout 30 outrigger umount /m
+timed timeout 30 outrigger umount /m
 ended
-"#;
-
-const OTHERS: &str = r#"
 outrigger mount -o door=nfs,ro /sources.tar.gz /m
 diff -r /t/expected /m; fails touch /m/new
-seconds timeout 30 umount /m
+# Files of an archive have handles by which a worker finds their paths.
+exec 3</m/core/Cargo.toml
+kill -9 $(worker); echo 3 >/proc/sys/vm/drop_caches
+cat <&3 >/tmp/read; exec 3<&-; cmp /tmp/read /t/expected/core/Cargo.toml
+timed timeout 30 umount /m
 ended
 outrigger mount -o door=nfs mem: /m
 cp -r /t/expected/core /m/
@@ -134,9 +112,6 @@ diff -r /t/expected/core /m/core
 kill -TERM $(keeper)
 comes gone
 ended
-"#;
-
-const GIVEN_UP: &str = r#"
 stood_in() { outrigger status | grep 'driver none'; }
 serves() { timeout 30 cat /m/own; }
 outrigger mount --door nfs /t/tree /m
@@ -146,7 +121,7 @@ comes loops
 comes serves
 test "$(cat /m/own)" = mine
 outrigger status /m | grep 'driver local'
-seconds timeout 30 outrigger umount /m
+timed timeout 30 outrigger umount /m
 ended
 outrigger mount -o door=nfs,guard=none /t/tree /m
 exec 3</m/f
@@ -154,16 +129,13 @@ kill -9 $(worker)
 fails cat <&3
 # Before anything is started that may keep the file open for longer.
 exec 3<&-
-seconds timeout 30 stat /m
+timed timeout 30 stat /m
 (cd /m)
 outrigger status /m | grep 'there is no server any more'
 fails timeout 30 cat /m/own 2>/tmp/said; grep -i stale /tmp/said
 fails timeout 30 outrigger ls /m
-seconds timeout 30 umount /m
+timed timeout 30 umount /m
 ended
-"#;
-
-const ENDED: &str = r#"
 # A mount that is in use when its server is told to end.
 outrigger mount --door nfs /t/tree /m
 exec 3</m/own
@@ -179,6 +151,6 @@ ended
 outrigger mount --door nfs /t/tree /m
 kill -9 $(keeper)
 kill -9 $(worker)
-seconds timeout 30 outrigger umount --force /m
+timed timeout 30 outrigger umount --force /m
 fails grep ' /m ' /proc/mounts
 "#;

@@ -14,7 +14,7 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("fuse-backings", 3),
     // The hundreds are those of the layout, the rest is the version of the encoding of replies.
     Layout::new("journal", 400 + wire::VERSION as u32),
-    Layout::new("keeper", 5),
+    Layout::new("keeper", 6),
     Layout::new("last-handle", 1),
     Layout::new("local-files", 3),
     Layout::new("local-held", 3),
@@ -32,4 +32,5 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("sftp-ids", 1),
     Layout::new("silly-names", 1),
     Layout::new("staging", 3),
+    Layout::new("union", 1),
 ];

@@ -3,6 +3,7 @@
 
 use outrigger_core::{Credentials, Groups};
 use outrigger_proto_nfs3::xdr::rpc::{AUTH_NONE, Auth, AuthStatus};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
@@ -36,6 +37,12 @@ impl FromStr for Network {
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.unwrap_or(most);
         if bits <= most { Ok(Network { address, bits }) } else { Err(wrong()) }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
     }
 }
 
@@ -103,25 +110,47 @@ impl Callers {
         self.any_port || peer.port() < RESERVED
     }
 
-    /// The user for a call with this credential.
-    pub(crate) fn credentials(&self, auth: &Auth) -> Result<Credentials, AuthStatus> {
-        let anonymous =
-            Credentials { groups: Groups::of(&[]), ..Credentials::new(self.anonymous.0, self.anonymous.1) };
-        if auth.flavor == AUTH_NONE {
-            return Ok(anonymous);
-        }
-        let user = auth.sys()?;
-        // To system calls it means "as before", which would be this process's own.
-        if [user.uid, user.gid].iter().chain(user.gids.iter()).any(|&number| number == u32::MAX) {
-            return Err(AuthStatus::BAD_CREDENTIAL);
-        }
-        if self.squash == Squash::All || self.squash == Squash::Root && user.uid == 0 {
-            return Ok(anonymous);
-        }
+    /// On whose behalf a call of `user` is made.
+    pub(crate) fn credentials(&self, user: &User) -> Credentials {
+        let (User::Numbers { uid, gid, gids }, true) =
+            (user, self.squash != Squash::All && !(self.squash == Squash::Root && user.is_root()))
+        else {
+            let (uid, gid) = self.anonymous;
+            return Credentials { groups: Groups::of(&[]), ..Credentials::new(uid, gid) };
+        };
         // A client cannot give the group of the superuser either.
         let group = |gid: u32| if self.squash == Squash::Root && gid == 0 { self.anonymous.1 } else { gid };
-        let groups: Vec<u32> = user.gids.iter().map(|&gid| group(gid)).collect();
-        Ok(Credentials { groups: Groups::of(&groups), ..Credentials::new(user.uid, group(user.gid)) })
+        let groups: Vec<u32> = gids.iter().map(|&gid| group(gid)).collect();
+        Credentials { groups: Groups::of(&groups), ..Credentials::new(*uid, group(*gid)) }
+    }
+}
+
+/// Who a client says that its caller is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum User {
+    /// Nobody in particular.
+    Nobody,
+    /// A user with groups.
+    Numbers { uid: u32, gid: u32, gids: Vec<u32> },
+}
+
+impl User {
+    /// The one of this credential.
+    pub(crate) fn of(auth: &Auth) -> Result<Self, AuthStatus> {
+        if auth.flavor == AUTH_NONE {
+            return Ok(User::Nobody);
+        }
+        let user = auth.sys()?;
+        let (uid, gid, gids) = (user.uid, user.gid, user.gids.to_vec());
+        // To system calls it means "as before", which would be this process's own.
+        if [uid, gid].iter().chain(&gids).any(|&number| number == u32::MAX) {
+            return Err(AuthStatus::BAD_CREDENTIAL);
+        }
+        Ok(User::Numbers { uid, gid, gids })
+    }
+
+    fn is_root(&self) -> bool {
+        matches!(self, User::Numbers { uid: 0, .. })
     }
 }
 
@@ -129,6 +158,10 @@ impl Callers {
 mod tests {
     use super::*;
     use outrigger_proto_nfs3::xdr::rpc::AuthSys;
+
+    fn seen(callers: &Callers, auth: &Auth) -> Result<Credentials, AuthStatus> {
+        User::of(auth).map(|user| callers.credentials(&user))
+    }
 
     fn has(network: &str, address: &str) -> bool {
         network.parse::<Network>().unwrap().has(address.parse().unwrap())
@@ -141,6 +174,7 @@ mod tests {
         assert!(has("0.0.0.0/0", "203.0.113.9") && !has("0.0.0.0/0", "2001:db8::1"));
         assert!(has("2001:db8::/32", "2001:db8:1::9") && !has("2001:db8::/32", "2001:db9::"));
         assert!(has("192.0.2.0/24", "::ffff:192.0.2.1"));
+        assert_eq!("192.0.2.7".parse::<Network>().unwrap().to_string(), "192.0.2.7/32");
         for wrong in ["", "192.0.2.0/33", "192.0.2/24", "host", "192.0.2.0/-1", "2001:db8::/129"] {
             assert!(wrong.parse::<Network>().is_err(), "{wrong}");
         }
@@ -166,7 +200,7 @@ mod tests {
                 gids: outrigger_proto_nfs3::xdr::Array::new(vec![0, 5]).unwrap(),
             };
             let callers = Callers { squash, ..Callers::default() };
-            callers.credentials(&Auth::from(&user)).unwrap()
+            seen(&callers, &Auth::from(&user)).unwrap()
         };
         let nobody = Credentials { groups: Groups::of(&[]), ..Credentials::new(NOBODY.0, NOBODY.1) };
         assert_eq!(root(Squash::Root), nobody);
@@ -183,7 +217,7 @@ mod tests {
             gid: 0,
             gids: outrigger_proto_nfs3::xdr::Array::new(vec![0, 5]).unwrap(),
         };
-        let seen = Callers::default().credentials(&Auth::from(&user)).unwrap();
+        let seen = seen(&Callers::default(), &Auth::from(&user)).unwrap();
         assert_eq!(
             seen,
             Credentials { groups: Groups::of(&[NOBODY.1, 5]), ..Credentials::new(1000, NOBODY.1) }
@@ -196,15 +230,15 @@ mod tests {
             let gids = outrigger_proto_nfs3::xdr::Array::new(vec![other]).unwrap();
             let user = AuthSys { stamp: 0, machine: Default::default(), uid, gid, gids };
             let callers = Callers { squash: Squash::None, ..Callers::default() };
-            assert_eq!(callers.credentials(&Auth::from(&user)), Err(AuthStatus::BAD_CREDENTIAL));
+            assert_eq!(seen(&callers, &Auth::from(&user)), Err(AuthStatus::BAD_CREDENTIAL));
         }
     }
 
     #[test]
     fn calls_without_credentials_are_anonymous_and_other_flavours_refused() {
         let callers = Callers { squash: Squash::None, ..Callers::default() };
-        assert_eq!(callers.credentials(&Auth::none()).unwrap().uid, NOBODY.0);
+        assert_eq!(seen(&callers, &Auth::none()).unwrap().uid, NOBODY.0);
         let kerberos = Auth { flavor: 6, body: Default::default() };
-        assert_eq!(callers.credentials(&kerberos), Err(AuthStatus::TOO_WEAK));
+        assert_eq!(seen(&callers, &kerberos), Err(AuthStatus::TOO_WEAK));
     }
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One connection: records in, calls side by side, replies as they are ready.
+//!
+//! Each call is a task of its own: a tree may take its time at once, as a file of the host does whose disk is slow, and what is
+//! read from the connection meanwhile goes on ([`crate::threads`]).
 
 use crate::answer::Dispatch;
+use crate::budget::{Claim, Share};
+use crate::threads::Inside;
 use bytes::{Buf, Bytes};
 use outrigger_proto_nfs3::xdr::Encoded;
 use outrigger_proto_nfs3::xdr::record::Records;
 use outrigger_proto_nfs3::xdr::rpc::{self, AcceptStatus};
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,17 +49,21 @@ enum Broken {
     NoCall,
     #[error("nothing moved for {} s", PATIENCE.as_secs())]
     Stuck,
+    #[error("a reply could not be delivered")]
+    Undelivered,
 }
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(dispatch: Arc<Dispatch>, stream: TcpStream, peer: SocketAddr, session: u64) {
-    let is_trusted = dispatch.callers.trusts(peer);
+    let is_trusted = dispatch.trusts(peer);
     // Replies are whole when they are written.
     let _ = stream.set_nodelay(true);
     let (from, to) = stream.into_split();
+    let share = Share::of(&dispatch.budget);
     let connection = Connection {
         dispatch,
         peer,
+        share,
         session,
         calls: Arc::new(Semaphore::new(CALLS)),
         to: Arc::new(Mutex::new(to)),
@@ -76,6 +84,7 @@ struct Connection {
     peer: SocketAddr,
     session: u64,
     calls: Arc<Semaphore>,
+    share: Share,
     to: Arc<Mutex<OwnedWriteHalf>>,
     /// Notified when a reply could not be sent.
     broken: Arc<Notify>,
@@ -88,18 +97,30 @@ impl Connection {
         let (max, idle) = if self.is_trusted { (RECORD_MAX, IDLE) } else { (STRANGERS_MAX, STRANGERS_IDLE) };
         let mut records = Records::new(max);
         let mut closing = self.dispatch.closing.subscribe();
+        // Of a long call that has begun to come.
+        let mut coming: Option<Claim> = None;
         loop {
             while let Some(message) = records.next()? {
+                if !rpc::is_call(&message) {
+                    return Err(Broken::NoCall);
+                }
+                let memory = match coming.take() {
+                    Some(claim) => claim,
+                    None => self.share.claim(crate::answer::memory_of(&message)).await,
+                };
                 let call = Arc::clone(&self.calls).acquire_owned().await.map_err(io::Error::other)?;
-                self.begin(message, call).await?;
+                self.begin(message, (call, memory));
             }
             records.release();
+            if coming.is_none() && records.expected() > 0 {
+                coming = Some(self.share.claim(records.expected()).await);
+            }
             let whole = records.is_between();
             let patience = if whole { idle } else { PATIENCE.min(idle) };
             let read = tokio::select! {
                 read = timeout(patience, from.read_buf(records.space())) => read,
                 _ = closing.wait_for(|&closing| closing) => return Ok(()),
-                () = self.broken.notified() => return Err(Broken::Stuck),
+                () = self.broken.notified() => return Err(Broken::Undelivered),
             };
             let count = match read {
                 Ok(count) => count?,
@@ -116,35 +137,25 @@ impl Connection {
         }
     }
 
-    /// Works on a call until it has to wait for something; a task of its own goes on with it from there.
-    async fn begin(&self, message: Bytes, call: OwnedSemaphorePermit) -> Result<(), Broken> {
-        let dispatch = Arc::clone(&self.dispatch);
+    /// Has a task answer a call. What it `holds` is given back when the reply has been sent.
+    fn begin(&self, message: Bytes, holds: (OwnedSemaphorePermit, Claim)) {
+        let (dispatch, inside) = (Arc::clone(&self.dispatch), Arc::clone(&self.dispatch.inside));
         let (peer, session) = (self.peer, self.session);
         let xid = rpc::xid(&message).unwrap_or_default();
-        let mut answer =
-            Caught { answer: Box::pin(async move { dispatch.answer(message, peer, session).await }), xid };
-        let at_once = poll_fn(|context| Poll::Ready(Pin::new(&mut answer).poll(context))).await;
-        match at_once {
-            Poll::Ready(reply) => {
-                let reply = reply.ok_or(Broken::NoCall)?;
-                send(&self.to, reply).await
+        let answer = Box::pin(async move { dispatch.answer(message, peer, session).await });
+        let answer = Caught { answer, xid, inside };
+        let (to, broken) = (Arc::clone(&self.to), Arc::clone(&self.broken));
+        tokio::spawn(async move {
+            let sent = match answer.await {
+                Some(reply) => send(&to, reply).await,
+                None => Err(Broken::NoCall),
+            };
+            if let Err(error) = sent {
+                tracing::debug!(%peer, %error, "a reply was not delivered");
+                broken.notify_one();
             }
-            Poll::Pending => {
-                let (to, broken) = (Arc::clone(&self.to), Arc::clone(&self.broken));
-                tokio::spawn(async move {
-                    let sent = match answer.await {
-                        Some(reply) => send(&to, reply).await,
-                        None => Err(Broken::NoCall),
-                    };
-                    if let Err(error) = sent {
-                        tracing::debug!(%peer, %error, "a reply was not delivered");
-                        broken.notify_one();
-                    }
-                    drop(call);
-                });
-                Ok(())
-            }
-        }
+            drop(holds);
+        });
     }
 }
 
@@ -152,16 +163,18 @@ impl Connection {
 struct Caught {
     answer: Pin<Box<dyn Future<Output = Option<Encoded>> + Send>>,
     xid: u32,
+    inside: Arc<Inside>,
 }
 
 impl Future for Caught {
     type Output = Option<Encoded>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = catch_unwind(AssertUnwindSafe(|| self.answer.as_mut().poll(context)));
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Caught { answer, xid, inside } = self.get_mut();
+        let polled = catch_unwind(AssertUnwindSafe(|| inside.run(|| answer.as_mut().poll(context))));
         polled.unwrap_or_else(|_| {
             tracing::error!("working on a call panicked");
-            Poll::Ready(Some(rpc::reply(self.xid, rpc::accepted(AcceptStatus::SystemError)).finish()))
+            Poll::Ready(Some(rpc::reply(*xid, rpc::accepted(AcceptStatus::SystemError)).finish()))
         })
     }
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A tree that clients can mount, and what the procedures on it share.
 
+use crate::caller::{Callers, Squash};
 use crate::convert;
 use crate::files::{Files, Used};
 use crate::handle::{ExportId, FileId, Sealer};
+use crate::notice::Seldom;
+use crate::server::Paths;
 use outrigger_core::ops::GetAttr;
-use outrigger_core::{Abilities, Attr, Cx, Name, Node, Op, Result, Service, ask, hash};
+use outrigger_core::{Abilities, Attr, Cx, Errno, Name, Node, Op, Result, Service, ask, hash};
 use outrigger_proto_nfs3::types::{self as nfs, FileHandle, Status, Verifier};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +20,10 @@ pub(crate) struct Export {
     pub(crate) id: ExportId,
     pub(crate) files: Files,
     pub(crate) abilities: Abilities,
+    /// Who may ask.
+    pub(crate) callers: Callers,
+    /// Says that someone who is squashed was refused.
+    squashed: Seldom,
     service: Arc<dyn Service>,
     sealer: Arc<Sealer>,
     fsid: u64,
@@ -27,36 +34,77 @@ pub(crate) struct Export {
 /// The result of a step of a procedure; the procedure adds attributes to the code of a failure.
 pub(crate) type Outcome<T> = std::result::Result<T, Status>;
 
+/// What tells an export from others: its name, and what alone its tree has.
+pub fn number_of(name: &str, identity: &[u8]) -> u64 {
+    hash::siphash13(&[name.trim_matches('/').as_bytes(), b"\0", identity].concat())
+}
+
+/// What all exports of a server have in common.
+pub(crate) struct Common {
+    pub(crate) sealer: Arc<Sealer>,
+    /// How many files of each are remembered.
+    pub(crate) held: usize,
+    /// Drawn by each process.
+    pub(crate) run: u64,
+}
+
 impl Export {
-    /// The tree of `service`, which alone has `identity`, exported as `name`. `held` is how many files of it are remembered; `run` is drawn by each process,
-    /// and in its handles unless the tree `is_lasting`.
+    /// The tree of `service`, which alone has `identity`, exported as `name`. The number of this run is in its handles unless the tree
+    /// `is_lasting`.
     ///
     /// # Errors
     /// Those of [`Files::new`].
     pub(crate) fn new(
         (name, identity): (String, &[u8]),
-        service: Arc<dyn Service>,
-        sealer: Arc<Sealer>,
-        held: usize,
-        (run, is_lasting): (u64, bool),
+        (service, is_lasting): (Arc<dyn Service>, bool),
+        callers: Callers,
+        common: &Common,
+        paths: Option<Paths>,
     ) -> Result<Self> {
-        let fsid = hash::siphash13(&[name.as_bytes(), b"\0", identity].concat());
+        let fsid = number_of(&name, identity);
         let id = ExportId(fsid as u32);
         Ok(Export {
-            files: Files::new(id, service.clone(), held, (run, is_lasting))?,
+            files: Files::new(id, service.clone(), common.held, (common.run, is_lasting), paths)?,
             abilities: service.abilities(),
             name,
             id,
+            callers,
+            squashed: Seldom::default(),
             service,
-            sealer,
+            sealer: common.sealer.clone(),
             fsid,
-            verifier: AtomicU64::new(run),
+            verifier: AtomicU64::new(common.run),
         })
     }
 
     /// Asks the tree.
     pub(crate) async fn ask<O: Op>(&self, cx: &Cx, op: O) -> Outcome<O::Out> {
-        ask(&*self.service, cx, op).await.map_err(|error| self.failed(O::CODE.name(), &error))
+        ask(&*self.service, cx, op).await.map_err(|error| {
+            if matches!(error.errno, Errno::EACCES | Errno::EPERM) {
+                self.tell_of_squashing(cx, O::CODE.name());
+            }
+            self.failed(O::CODE.name(), &error)
+        })
+    }
+
+    /// Says why someone was refused who may be allowed it at the client: it is another user here.
+    fn tell_of_squashing(&self, cx: &Cx, what: &str) {
+        let Callers { squash, anonymous, .. } = &self.callers;
+        let who = match squash {
+            Squash::None => return,
+            Squash::Root => "root",
+            Squash::All => "every user",
+        };
+        if (cx.cred.uid, cx.cred.gid) == *anonymous
+            && let Some(more) = self.squashed.due()
+        {
+            let peer = cx.origin.peer.as_ref().map_or("a client", |peer| &peer.address);
+            tracing::warn!(
+                "{peer} was refused '{what}' in '/{}': {who} of a client is user {} here (option squash){more}",
+                self.name,
+                anonymous.0
+            );
+        }
     }
 
     /// The code of an error, of which the log has more.

@@ -2,9 +2,11 @@
 //! The files of an export that clients have handles of.
 //!
 //! Clients keep handles for ever and never say that they no longer need one. The references to nodes of the tree are
-//! therefore held for the files used last; the others are found again by number or by path.
+//! therefore held for the files used last; the others are found again by number or by path. A table of paths that is full
+//! forgets files that are not held: their handles are stale, and clients look the names up again.
 
 use crate::handle::{ExportId, FileId};
+use crate::server::Paths;
 use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::ops::{Forget, Resolve, Walk};
 use outrigger_core::reply::Entry;
@@ -15,8 +17,10 @@ use std::collections::HashMap;
 use std::collections::hash_map;
 use std::sync::{Arc, Mutex};
 
-/// Memory of the table of paths of an export, in bytes: some million files.
-const PATHS: usize = 256 << 20;
+/// Memory of a table of paths that is not kept, in bytes: more than a million files.
+const PATHS: usize = 64 << 20;
+/// Files that a table of paths forgets at once when it is full.
+const FORGOTTEN: u32 = 4096;
 /// Names that one request walks along.
 const NAMES: usize = 16;
 
@@ -35,6 +39,8 @@ pub(crate) struct Files {
     /// How many nodes are held at most.
     max: usize,
     held: Mutex<Held>,
+    /// Where the table of paths was looked at last for files to forget.
+    hand: Mutex<u32>,
 }
 
 /// Nodes that references are held of, by the number in handles. When the recent ones are half of what may be held, the older
@@ -111,7 +117,8 @@ impl Held {
 }
 
 impl Files {
-    /// Those of `service`; `run` is drawn anew by each process, and in handles unless the tree `is_lasting`.
+    /// Those of `service`; `run` is drawn anew by each process, and in handles unless the tree `is_lasting` and finds files by
+    /// number. `kept` are the paths that former processes knew.
     ///
     /// # Errors
     /// When there is no memory for the table of paths.
@@ -120,13 +127,17 @@ impl Files {
         service: Arc<dyn Service>,
         max: usize,
         (run, is_lasting): (u64, bool),
+        kept: Option<Paths>,
     ) -> Result<Self> {
         let Abilities { identity, ops, .. } = service.abilities();
-        let by_number = ops.has(OpCode::Resolve);
-        let paths = if by_number { None } else { Some(NodeTable::in_memory(PATHS)?) };
-        let run = if by_number && is_lasting && identity == Identity::Persistent { 0 } else { run };
         let has_keys = identity == Identity::Persistent;
-        Ok(Files { export, service, paths, has_keys, run, is_lasting, max, held: Mutex::default() })
+        let (paths, run) = match (ops.has(OpCode::Resolve), kept) {
+            (true, _) => (None, if is_lasting && has_keys { 0 } else { run }),
+            (false, Some(Paths { table, run })) if is_lasting => (Some(table), run),
+            (false, _) => (Some(NodeTable::in_memory(PATHS)?), run),
+        };
+        let (held, hand) = (Mutex::default(), Mutex::default());
+        Ok(Files { export, service, paths, has_keys, run, is_lasting, max, held, hand })
     }
 
     /// The directory that is exported.
@@ -232,11 +243,36 @@ impl Files {
         let Some(paths) = &self.paths else { return Ok(entry.node) };
         let known = paths.get(dir.node, name);
         let is_another = |reference: &mut Reference| !reference.is(entry.node, entry.generation);
-        if known.is_some_and(|number| lock(&self.held).get(number).is_some_and(is_another)) {
+        if let Some(number) = known.filter(|&number| lock(&self.held).get(number).is_some_and(is_another)) {
             // The tree says that another file has the name now: handles of the former one do not lead to it.
             paths.removed(dir.node, name);
+            forget_nameless(paths, number);
         }
-        paths.found(dir.node, name, self.key(entry))
+        match paths.found(dir.node, name, self.key(entry)) {
+            Err(error) if error.errno == Errno::ENFILE => {
+                self.make_room(paths);
+                paths.found(dir.node, name, self.key(entry))
+            }
+            found => found,
+        }
+    }
+
+    /// Forgets files that are not held, of those looked at longest ago, and not the directories of others.
+    fn make_room(&self, paths: &NodeTable) {
+        let (mut hand, slots, mut forgotten) = (lock(&self.hand), paths.slots(), 0);
+        for _ in 0..slots {
+            *hand = *hand % slots + 1;
+            let node = paths.at_slot(*hand).filter(|node| *node != Node::ROOT);
+            let idle = node.filter(|node| lock(&self.held).get(*node).is_none());
+            let Some((node, references)) = idle.and_then(|node| Some((node, paths.references(node)?))) else {
+                continue;
+            };
+            paths.forget(node, references.into());
+            forgotten += 1;
+            if forgotten == FORGOTTEN {
+                break;
+            }
+        }
     }
 
     /// The file for the entry of a directory that is not below one with a known name, as `..` is.
@@ -298,6 +334,7 @@ impl Files {
 
     /// The file with this number has lost its last name: what is held of it is given back, or it would stay for ever.
     pub(crate) async fn ended(&self, cx: &Cx, number: Node, entry: &Entry) {
+        self.paths.iter().for_each(|paths| forget_nameless(paths, number));
         let ended = lock(&self.held).take(number, entry.node);
         if let Some(reference) = ended {
             self.forget(cx, reference.node, reference.count).await;
@@ -322,5 +359,80 @@ impl Files {
     /// What tells a file from another one that has got its name.
     fn key(&self, entry: &Entry) -> Option<FileKey> {
         FileKey::new(entry.attr.ino ^ entry.attr.dev.rotate_left(32)).filter(|_| self.has_keys)
+    }
+}
+
+/// Gives back the place in the table of a file without a name: its handles lead nowhere.
+fn forget_nameless(paths: &NodeTable, number: Node) {
+    if let Some(references) = paths.references(number).filter(|_| paths.links(number) == 0) {
+        paths.forget(number, references.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::reply::Ttl;
+    use outrigger_core::{Answer, Attr, Notify, OpSet, Request};
+
+    /// A tree that finds no file by number, of which nothing is asked here.
+    struct ByName;
+
+    impl Service for ByName {
+        fn call<'a>(&'a self, _: &'a Cx, _: Request) -> Answer<'a> {
+            Answer::error(Errno::ENOSYS)
+        }
+        fn abilities(&self) -> Abilities {
+            Abilities { identity: Identity::Persistent, ..Abilities::new("by-name", "", OpSet::of(&[])) }
+        }
+        fn attach(&self, _: Arc<dyn Notify>) {}
+    }
+
+    fn entry(number: u64) -> Entry {
+        let attr = Attr { ino: number, ..Attr::default() };
+        let (entry_ttl, attr_ttl) = (Ttl::NEVER, Ttl::NEVER);
+        Entry { node: Node(number), generation: Generation(0), attr, entry_ttl, attr_ttl }
+    }
+
+    fn name(number: u64) -> Name {
+        Name::try_from(&*format!("file {number}")).unwrap()
+    }
+
+    #[test]
+    fn a_table_of_paths_that_is_full_forgets_files_that_are_not_held() {
+        let table = NodeTable::in_memory(1 << 20).unwrap();
+        let service: Arc<dyn Service> = Arc::new(ByName);
+        let kept = Some(Paths { table, run: 1 });
+        let files = Files::new(ExportId(1), service, 100, (0, true), kept).unwrap();
+        let root = files.root();
+        let held = files.number(root, &name(2), &entry(2)).unwrap();
+        let reference = Reference { node: Node(2), generation: Generation(0), count: 1, uses: 0 };
+        lock(&files.held).recent.insert(held, reference);
+        let first = files.number(root, &name(3), &entry(3)).unwrap();
+        for number in 4..100_000 {
+            files.number(root, &name(number), &entry(number)).unwrap();
+        }
+        let paths = files.paths.as_ref().unwrap();
+        assert!(paths.path(held).is_ok(), "what is held stays");
+        assert_eq!(paths.path(first).unwrap_err().errno, Errno::ESTALE);
+        assert_ne!(
+            files.number(root, &name(3), &entry(3)).unwrap(),
+            first,
+            "it is found under another number"
+        );
+    }
+
+    #[test]
+    fn removed_files_leave_nothing_in_the_table() {
+        let table = NodeTable::in_memory(1 << 20).unwrap();
+        let files = Files::new(ExportId(1), Arc::new(ByName), 100, (0, true), Some(Paths { table, run: 1 }));
+        let files = files.unwrap();
+        let root = files.root();
+        for number in 2..1000 {
+            let known = files.number(root, &name(1), &entry(number)).unwrap();
+            files.removed(root, &name(1));
+            files.paths.iter().for_each(|paths| forget_nameless(paths, known));
+        }
+        assert_eq!(files.paths.as_ref().unwrap().slots(), 2);
     }
 }

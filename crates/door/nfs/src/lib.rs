@@ -5,8 +5,10 @@
 //! |---|---|
 //! | `server.rs` | the listening socket, how many connections there may be |
 //! | `connection.rs` | records in, calls side by side, replies as they are ready |
+//! | `budget.rs`, `threads.rs` | what calls may take: memory, and threads that they hold |
 //! | `answer.rs` | from a call to its reply: programs, procedures, repeated calls |
 //! | `caller.rs` | which clients may ask, and as which user |
+//! | `notice.rs` | what is said about clients that are refused |
 //! | `duplicates.rs` | replies to calls that must not happen twice |
 //! | `handle.rs` | file handles that clients cannot make up |
 //! | `files.rs` | from a handle to a node of the tree |
@@ -19,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod budget;
 mod caller;
 mod connection;
 mod content;
@@ -30,13 +33,16 @@ mod handle;
 mod listing;
 mod mount;
 mod names;
+mod notice;
 mod other;
 mod server;
 mod stand_in;
+mod threads;
 
 pub use caller::{Callers, NOBODY, Network, NotANetwork, Squash};
+pub use export::number_of;
 pub use handle::KEY_LEN;
-pub use server::{Options, Server, Tree, new_key};
+pub use server::{Options, Paths, Server, Tree, needs_paths, new_key};
 pub use stand_in::Root;
 
 /// The most bytes one READ or WRITE may have.

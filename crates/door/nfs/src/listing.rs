@@ -9,7 +9,7 @@ use outrigger_core::{Abilities, Cx, Handle, Node, OpCode};
 use outrigger_proto_nfs3::results::{
     AttrsFailed, Entries, EntriesPlus, Entry, EntryPlus, FsInfo, FsStat, Pathconf,
 };
-use outrigger_proto_nfs3::types::{Name, Properties, Status, Time, Verifier};
+use outrigger_proto_nfs3::types::{FileHandle, Name, Properties, Status, Time, Verifier};
 use outrigger_proto_nfs3::xdr::{List, Xdr};
 
 /// Cookies of `.` and `..`, which the core's listings do not have. A listing begins with them.
@@ -146,9 +146,11 @@ impl Export {
         let read = ReadDirPlus { node: dir.node, handle: Handle::NONE, cookie: below(cookie), size };
         let listed = self.ask(cx, read).await.map_err(|status| cookie_failed(status, cookie))?;
         let mut is_full = false;
+        // Any handle is as long.
+        let placeholder = self.handle(dir.id);
         for dirent in listed.entries {
             // The references of those that do not fit are given back.
-            is_full = is_full || !self.add(cx, dir, &dirent, &mut room, &mut entries).await;
+            is_full = is_full || !self.add(cx, (dir, placeholder), &dirent, &mut room, &mut entries).await;
             if is_full && dirent.entry.node != Node(0) {
                 self.files.give_back(cx, &dirent.entry).await;
             }
@@ -156,11 +158,11 @@ impl Export {
         if listed.eof && !is_full { Ok((entries, true)) } else { room.cut(entries) }
     }
 
-    /// Adds a name with what it leads to; false where it does not fit.
+    /// Adds a name with what it leads to; false where it does not fit, with a handle as long as `placeholder`.
     async fn add(
         &self,
         cx: &Cx,
-        dir: &Used<'_>,
+        (dir, placeholder): (&Used<'_>, FileHandle),
         dirent: &DirentPlus,
         room: &mut Room,
         entries: &mut Vec<EntryPlus>,
@@ -168,10 +170,8 @@ impl Export {
         let DirentPlus { cookie, name, entry } = dirent;
         let (fileid, has_node) = (entry.attr.ino, entry.node != Node(0));
         let attrs = has_node.then(|| self.attrs(&entry.attr));
-        let mut listed = EntryPlus { fileid, name: known(name), cookie: *cookie, attrs, object: None };
-        // Any handle is as long.
-        let object = has_node.then(|| self.handle(dir.id));
-        listed.object = object;
+        let object = has_node.then_some(placeholder);
+        let mut listed = EntryPlus { fileid, name: known(name), cookie: *cookie, attrs, object };
         if !room.takes(&listed) {
             return false;
         }

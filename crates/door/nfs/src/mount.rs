@@ -10,7 +10,7 @@ use outrigger_proto_nfs3::xdr::rpc::AUTH_SYS;
 use outrigger_proto_nfs3::xdr::{Array, Encoded, List};
 use std::sync::atomic::Ordering;
 
-pub(crate) async fn answer(dispatch: &Dispatch, caller: &Caller, call: Call) -> Encoded {
+pub(crate) async fn answer(dispatch: &Dispatch, caller: &mut Caller, call: Call) -> Encoded {
     let xid = caller.xid;
     match call {
         // What a client has mounted is its own business: nothing is remembered.
@@ -23,16 +23,25 @@ pub(crate) async fn answer(dispatch: &Dispatch, caller: &Caller, call: Call) -> 
 
 fn exported(export: &Export) -> ExportEntry {
     let path = DirPath::new(format!("/{}", export.name)).unwrap_or_default();
-    ExportEntry { path, groups: List::<HostName>(Vec::new()) }
+    let networks = export.callers.networks.iter();
+    let groups = networks.filter_map(|network| HostName::new(network.to_string()).ok()).collect();
+    ExportEntry { path, groups: List(groups) }
 }
 
 /// The handle of the directory at `path`: an export, or a directory in one.
-async fn mounted(dispatch: &Dispatch, caller: &Caller, path: &[u8]) -> Result<Mounted, Status> {
-    if !caller.is_trusted || !dispatch.mounts.load(Ordering::Relaxed) {
+async fn mounted(dispatch: &Dispatch, caller: &mut Caller, path: &[u8]) -> Result<Mounted, Status> {
+    if !dispatch.mounts.load(Ordering::Relaxed) {
         return Err(Status::ACCES);
     }
-    let (export, names) = place(&dispatch.exports, path).ok_or(Status::NOENT)?;
-    let handle = descend(export, caller, &names).await.map_err(code)?;
+    let Some((export, names)) = place(&dispatch.exports, path) else {
+        if let Some(more) = dispatch.refusals.export.due() {
+            let (peer, path) = (caller.peer(), path.escape_ascii());
+            tracing::warn!("{peer} was refused: nothing is exported as '{path}'{more}");
+        }
+        return Err(Status::NOENT);
+    };
+    let cx = dispatch.enter(caller, export).map_err(code)?;
+    let handle = descend(export, cx, &names).await.map_err(code)?;
     let flavors = Array::new(vec![AUTH_SYS]).map_err(|_| Status::SERVERFAULT)?;
     Ok(Mounted { handle, flavors })
 }
@@ -53,9 +62,9 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
-async fn descend(export: &Export, caller: &Caller, names: &[&[u8]]) -> Outcome<nfs::FileHandle> {
+async fn descend(export: &Export, caller: &Cx, names: &[&[u8]]) -> Outcome<nfs::FileHandle> {
     // As the superuser: whether the client's users may use what is there, each call decides.
-    let cx = &Cx { cred: Credentials::ROOT, ..caller.cx.aside() };
+    let cx = &Cx { cred: Credentials::ROOT, ..caller.aside() };
     let mut id = export.files.root();
     for name in names {
         let dir = export.file(cx, id).await?;

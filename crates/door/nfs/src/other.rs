@@ -32,6 +32,11 @@ pub(crate) fn ports(port: u16, xid: u32, call: &Call) -> Encoded {
     }
 }
 
+/// Whether a call is for a lock, which is refused.
+pub(crate) fn asks_for_lock(call: &nlm::Call) -> bool {
+    matches!(call, nlm::Call::Lock(_) | nlm::Call::NmLock(_) | nlm::Call::Share(_))
+}
+
 /// Refuses locks in a way that programs understand (`ENOLCK`): a client that keeps them by itself (`nolock`) does not ask. `None` for
 /// messages without a reply.
 pub(crate) fn locks(xid: u32, call: nlm::Call) -> Option<Encoded> {

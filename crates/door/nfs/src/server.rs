@@ -4,10 +4,11 @@
 use crate::answer::Dispatch;
 use crate::caller::Callers;
 use crate::connection;
-use crate::export::Export;
+use crate::export::{Common, Export};
 use crate::handle::{KEY_LEN, Sealer};
 use crate::stand_in::Root;
-use outrigger_core::{Credentials, Cx, Errno, Result, Service};
+use outrigger_core::node_table::NodeTable;
+use outrigger_core::{Credentials, Cx, Errno, OpCode, Result, Service};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
 use std::net::SocketAddr;
@@ -36,6 +37,23 @@ pub struct Tree {
     pub service: Arc<dyn Service>,
     /// Whether it is the same after this process has ended. Handles of a tree in memory are stale then.
     pub is_lasting: bool,
+    /// Who may ask for it; `None` for those of [`Options::callers`].
+    pub callers: Option<Callers>,
+    /// The paths of its files, where it [`needs_paths`] and they are kept for the next process. Without, handles are stale then.
+    pub paths: Option<Paths>,
+}
+
+/// The paths of the files that clients have handles of, for a tree that does not find files by number.
+pub struct Paths {
+    /// What numbers in handles stand for; kept where it outlives this process.
+    pub table: NodeTable,
+    /// What no other table has: it is in handles, and those of another table are stale.
+    pub run: u64,
+}
+
+/// Whether handles of files of this tree last over a restart of the server only with [`Tree::paths`].
+pub fn needs_paths(tree: &dyn Service) -> bool {
+    !tree.abilities().ops.has(OpCode::Resolve)
 }
 
 /// How trees are exported.
@@ -84,52 +102,55 @@ impl Server {
     /// # Errors
     /// `EEXIST` for two trees with one name; when the address, memory or random numbers cannot be had.
     pub async fn bind(address: SocketAddr, trees: Vec<Tree>, options: Options) -> Result<Self> {
-        Self::with(TcpListener::bind(address).await?, trees, options)
+        Server::with(TcpListener::bind(address).await?, trees, options)
     }
 
-    /// Exports `trees` to those who connect to a socket that listens already.
+    /// The same with a socket that listens already. Called on a thread of a tokio runtime.
     ///
     /// # Errors
-    /// As [`Server::bind`].
-    pub async fn on(listener: std::net::TcpListener, trees: Vec<Tree>, options: Options) -> Result<Self> {
-        Self::with(registered(listener)?, trees, options)
+    /// `EEXIST` for two trees with one name; when memory or random numbers cannot be had.
+    pub fn on(listener: std::net::TcpListener, trees: Vec<Tree>, options: Options) -> Result<Self> {
+        Server::with(registered(listener)?, trees, options)
     }
 
-    /// Answers in place of a server that has ended: the root of its tree keeps its attributes, all else is stale.
+    /// Answers in place of a server that has ended: the root of its tree keeps its attributes, all else is stale. Called on a thread of
+    /// a tokio runtime.
     ///
     /// # Errors
-    /// As [`Server::bind`].
-    pub async fn standing_in(listener: std::net::TcpListener, root: Root, options: Options) -> Result<Self> {
+    /// When the system does not say where `listener` listens.
+    pub fn standing_in(listener: std::net::TcpListener, root: Root, options: Options) -> Result<Self> {
         let sealer = Arc::new(Sealer::new(&options.key));
-        Self::of(registered(listener)?, (Vec::new(), Some(root)), sealer, options.callers)
+        Server::of(registered(listener)?, Vec::new(), Some((root, options.callers)), sealer)
     }
 
     fn with(listener: TcpListener, trees: Vec<Tree>, options: Options) -> Result<Self> {
-        let run = u64::from_ne_bytes(random()?);
         let sealer = Arc::new(Sealer::new(&options.key));
+        let common =
+            Common { sealer: sealer.clone(), held: options.held, run: u64::from_ne_bytes(random()?) };
         let mut exports: Vec<Export> = Vec::new();
-        for Tree { name, identity, service, is_lasting } in trees {
+        for Tree { name, identity, service, is_lasting, callers, paths } in trees {
             let name = name.trim_matches('/').to_owned();
-            let export =
-                Export::new((name, &identity), service, sealer.clone(), options.held, (run, is_lasting))?;
+            let callers = callers.unwrap_or_else(|| options.callers.clone());
+            let tree = (service, is_lasting);
+            let export = Export::new((name, &identity), tree, callers, &common, paths)?;
             if exports.iter().any(|other| other.name == export.name || other.id == export.id) {
                 return Err(Errno::EEXIST.because(format!("two trees are exported as '/{}'", export.name)));
             }
             exports.push(export);
         }
-        Self::of(listener, (exports, None), sealer, options.callers)
+        Server::of(listener, exports, None, sealer)
     }
 
     fn of(
         listener: TcpListener,
-        (exports, root): (Vec<Export>, Option<Root>),
+        exports: Vec<Export>,
+        root: Option<(Root, Callers)>,
         sealer: Arc<Sealer>,
-        callers: Callers,
     ) -> Result<Self> {
         let (connections, strangers) =
             (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Semaphore::new(STRANGERS)));
         let port = listener.local_addr()?.port();
-        let dispatch = Arc::new(Dispatch::new(exports, root, sealer, callers, port));
+        let dispatch = Arc::new(Dispatch::new(exports, root, sealer, port));
         Ok(Server { listener, dispatch, connections, strangers })
     }
 
@@ -184,15 +205,22 @@ impl Server {
                     continue;
                 }
             };
-            if !self.dispatch.callers.admit(peer) {
-                tracing::warn!(%peer, "refused: not in a network that may ask");
+            let refusals = &self.dispatch.refusals;
+            if !self.dispatch.admits(peer) {
+                if let Some(more) = refusals.network.due() {
+                    tracing::warn!(
+                        "{peer} was refused: it is in no network that may ask (option allow){more}"
+                    );
+                }
                 continue;
             }
             // Any user of an admitted machine can make connections of strangers: they have few places, of their own.
-            let is_trusted = self.dispatch.callers.trusts(peer);
+            let is_trusted = self.dispatch.trusts(peer);
             let places = if is_trusted { &self.connections } else { &self.strangers };
             let Ok(permit) = places.clone().try_acquire_owned() else {
-                tracing::warn!(%peer, is_trusted, "refused: there are too many connections");
+                if let Some(more) = refusals.places.due() {
+                    tracing::warn!("{peer} was refused: there are too many connections{more}");
+                }
                 continue;
             };
             tracing::debug!(%peer, "connected");

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server: what a tree asks of it, as commands.
 
-use crate::session::{Data, Dialer, Fault, Refused, Session, good, line};
-use crate::times::{Times, Way};
+use crate::session::{Data, Dialer, Fault, Refused, Session, good, line, unfit};
 use bytes::{Bytes, BytesMut};
 use outrigger_core::{Errno, FileKind, Result, Runtime, Time};
-use outrigger_proto_ftp::{Bad, Features, Kind, LINE_MAX, Listed, Reply, list, mlsx, timestamp};
+use outrigger_proto_ftp::{
+    Bad, Features, Kind, LINE_MAX, Listed, Reply, TimeCommand, Told, chmod, list, mlsx,
+};
 use outrigger_toolkit_remote::{
-    Begun, FileServer, Found, Lease, Listing, Pool, Put, Readings, Staged, Version, parent, receive_lines,
-    repeated, send_staged, within,
+    Begun, FileServer, Found, Lease, Listing, Pool, Put, Readings, Staged, Version, Ways, find_by_listing,
+    parent, quoted, receive_listing, repeated, send_staged, within,
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -16,11 +17,12 @@ use tokio::io::AsyncReadExt;
 
 /// An FTP server, for [`FileTree`](outrigger_toolkit_remote::FileTree).
 pub struct Host {
-    pub(crate) dialer: Dialer,
+    pub(crate) dialer: Arc<Dialer>,
     pub(crate) pool: Arc<Pool<Session>>,
     pub(crate) features: OnceLock<Features>,
     pub(crate) readings: Readings<Transfer>,
-    pub(crate) times: Times,
+    /// How times of files are set.
+    pub(crate) times: Ways,
     /// Where the tree begins.
     pub(crate) base: Vec<u8>,
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -33,47 +35,48 @@ pub struct Transfer {
 }
 
 impl Host {
-    /// Whether the server changes names so that they may be those of other files.
-    fn rewrites_names(&self) -> bool {
-        self.features.get().is_some_and(|features| features.has("SITE PURE"))
+    /// Whether a path can be sent, and the server takes it for what it is.
+    fn check_name(&self, path: &[u8], is_made: bool) -> Result<()> {
+        match self.features.get().and_then(|features| features.mistakes(path, is_made)) {
+            Some(why) => Err(Errno::EINVAL.because(why)),
+            None => line("MLST", path).map(drop),
+        }
     }
 
     /// A connection for one request.
     pub(crate) async fn lease(&self) -> Result<Lease<Session>> {
         let (limit, reclaim) = (self.dialer.options.files.timeout, || self.readings.end_one());
         let session = self.pool.lease(limit, Session::is_quiet, reclaim, || self.dialer.dial()).await?;
-        let [feat, _, site] = &session.greeting;
-        self.features.get_or_init(|| Features::of(feat).with_site(site));
+        self.features.get_or_init(|| session.features.clone());
         Ok(session)
     }
 
     /// What the server can do.
-    async fn has(&self, feature: &str) -> Result<bool> {
+    async fn features(&self) -> Result<&Features> {
         if self.features.get().is_none() {
             self.lease().await?.give_back();
         }
-        Ok(self.features.get().is_some_and(|features| features.has(feature)))
+        Ok(self.features.get_or_init(Features::default))
+    }
+
+    async fn has(&self, feature: &str) -> Result<bool> {
+        Ok(self.features().await?.has(feature))
     }
 
     async fn has_mlst(&self) -> Result<bool> {
-        Ok(self.dialer.options.mlsd && (self.has("MLST").await? || self.has("MLSD").await?))
+        Ok(!self.dialer.options.no_mlsd && (self.has("MLST").await? || self.has("MLSD").await?))
     }
 
     /// The commands that tell size and time of change of a file, of those that the server has.
     async fn version_lines(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let mut lines = Vec::new();
-        for verb in ["SIZE", "MDTM"] {
-            lines.extend(self.has(verb).await?.then(|| line(verb, path)).transpose()?);
-        }
-        Ok(lines)
+        self.features().await?.version_commands(path).map_err(unfit)
     }
 
     /// Sends commands at once; the answers.
     async fn ask(&self, lines: &[Vec<u8>]) -> Result<Vec<Reply>, Fault> {
         let mut session = self.lease().await?;
-        let replies = session.ask(&self.dialer, lines).await?;
-        session.give_back();
-        Ok(replies)
+        let replies = session.ask(lines).await;
+        session.after(replies)
     }
 
     /// Sends one command; the answer, if it is good.
@@ -84,14 +87,9 @@ impl Host {
     /// Opens a data connection with the last of `lines`; the answers to the others.
     async fn transfer(&self, lines: &[Vec<u8>]) -> Result<(Transfer, Vec<Reply>), Fault> {
         let mut session = self.lease().await?;
-        match session.transfer(&self.dialer, lines).await {
+        match session.transfer(lines).await {
             Ok((data, replies)) => Ok((Transfer { session, data }, replies)),
-            Err(fault) => {
-                if matches!(fault, Fault::Refused(_)) {
-                    session.give_back();
-                }
-                Err(fault)
-            }
+            Err(fault) => session.after(Err(fault)),
         }
     }
 
@@ -118,9 +116,8 @@ impl Host {
     /// Ends a transfer; what the server says of it.
     async fn last_reply(&self, Transfer { mut session, data }: Transfer) -> Result<Reply, Fault> {
         drop(data);
-        let reply = session.finish(&self.dialer).await?;
-        session.give_back();
-        Ok(reply)
+        let reply = session.finish().await;
+        session.after(reply)
     }
 
     async fn listing(
@@ -130,26 +127,12 @@ impl Host {
     ) -> Result<Listing, Fault> {
         let (Transfer { session, mut data }, before) = self.transfer(lines).await?;
         before.into_iter().try_for_each(|reply| good(reply).map(drop))?;
-        let (mut listing, files) = (Listing::default(), &self.dialer.options.files);
-        let take = |line: &[u8]| match read(line) {
-            Ok(listed) => listing.names.extend(listed.map(found)),
-            Err(_) => {
-                _ = listing.odd.get_or_insert_with(|| line[..line.len().min(100)].escape_ascii().to_string())
-            }
-        };
-        let (limits, most) = ((files.timeout, LINE_MAX), (files.max_listing, "max_listing"));
-        receive_lines(&mut data, limits, most, take).await?;
+        let read = |line: &[u8]| read(line).map(|listed| listed.map(found));
+        let listing = receive_listing(&mut data, &self.dialer.options.files, LINE_MAX, read).await?;
         let reply = self.last_reply(Transfer { session, data }).await?;
-        if reply
-            .lines
-            .iter()
-            .any(|line| line.to_ascii_lowercase().windows(9).any(|word| word == b"truncated"))
-        {
-            // Pure-FTPd stops after so many names (-L), and says so in its last reply only.
-            let said = reply.text().escape_ascii().to_string();
-            return Err(Errno::EFBIG
-                .because(format!("the server shows only a part of the directory: {said}"))
-                .into());
+        if reply.tells_of_truncation() {
+            let why = format!("the server shows only a part of the directory: {}", quoted(reply.text()));
+            return Err(Errno::EFBIG.because(why).into());
         }
         Ok(listing)
     }
@@ -172,35 +155,23 @@ impl FileServer for Host {
     }
 
     fn check(&self, path: &[u8]) -> Result<()> {
-        if self.rewrites_names() && path.iter().any(|&byte| byte < b' ' || byte == 0x7f) {
-            return Err(Errno::EINVAL.because("Pure-FTPd takes control characters in names for '_'"));
-        }
-        line("MLST", path).map(drop)
+        self.check_name(path, false)
     }
 
     fn keeps_name(&self, path: &[u8]) -> Result<()> {
-        if self.rewrites_names() && path.ends_with(b" ") {
-            return Err(Errno::EINVAL.because("Pure-FTPd takes a blank at the end of a new name for '_'"));
-        }
-        self.check(path)
+        self.check_name(path, true)
     }
 
     async fn stat(&self, path: &[u8]) -> Result<Found, Fault> {
-        let directory = || Found::new(FileKind::Directory);
         if path == b"/" {
-            return Ok(directory());
+            return Ok(Found::new(FileKind::Directory));
         }
-        if self.has_mlst().await? {
-            let reply = repeated(|_| self.command("MLST", path)).await?;
-            let found = found_by_mlst(&reply);
-            return found.ok_or_else(|| Errno::EPROTO.because("the answer to MLST makes no sense").into());
+        if !self.has_mlst().await? {
+            return find_by_listing(self, path, &self.base).await;
         }
-        match self.list(parent(path)).await {
-            Ok(listing) => Ok(listing.find(path)?),
-            // The directory above the tree may be closed to us.
-            Err(_) if path == self.base => Ok(directory()),
-            Err(fault) => Err(fault),
-        }
+        let listed = repeated(|_| self.command("MLST", path)).await?.listed();
+        let odd = || Errno::EPROTO.because("the answer to MLST makes no sense").into();
+        listed.map(found).ok_or_else(odd)
     }
 
     async fn list(&self, path: &[u8]) -> Result<Listing, Fault> {
@@ -250,13 +221,10 @@ impl FileServer for Host {
     async fn send(&self, path: &[u8], how: Put, staged: &Staged, from: u64) -> Result<(), Fault> {
         let verb = if how == Put::Whole { "STOR" } else { "APPE" };
         let (Transfer { mut session, data }, _) = self.transfer(&[line(verb, path)?]).await?;
-        let finish = async { session.finish(&self.dialer).await.map(drop) };
+        let finish = async { session.finish().await.map(drop) };
         let limit = self.dialer.options.files.timeout;
         let sent = send_staged(data, (staged, from), limit, finish).await;
-        if matches!(sent, Ok(()) | Err(Fault::Refused(_))) {
-            session.give_back();
-        }
-        sent
+        session.after(sent)
     }
 
     async fn rename(&self, from: &[u8], to: &[u8], mode: Option<u32>) -> Result<Option<Version>, Fault> {
@@ -305,54 +273,31 @@ impl FileServer for Host {
         if !self.has("AVBL").await? {
             return Ok(None);
         }
-        let reply = repeated(|_| self.command("AVBL", path)).await?;
-        Ok(std::str::from_utf8(reply.text().trim_ascii()).ok().and_then(|text| text.parse().ok()))
+        Ok(repeated(|_| self.command("AVBL", path)).await?.number())
     }
 
     fn sets_times(&self) -> bool {
-        self.times.may_be_set()
+        self.times.may_work()
     }
 
     async fn set_time(&self, path: &[u8], time: Time) -> Result<(), Fault> {
-        let ways = if self.has("MFMT").await? { &[Way::Mfmt][..] } else { Way::OTHERS };
-        let mut refusals = Vec::new();
-        for way in ways.iter().filter(|way| self.times.may_have(**way)) {
-            let (verb, argument) = way.command(path, time);
-            let argument = &argument;
-            match repeated(|_| async move { self.command(verb, argument).await.map(drop) }).await {
-                Ok(()) => {
-                    self.times.worked();
-                    return Ok(());
-                }
-                Err(Fault::Refused(refused)) => refusals.push((*way, refused)),
-                fault => return fault,
-            }
-        }
-        Err(self.times.refused(ways, refusals))
+        let has_mfmt = self.has("MFMT").await?;
+        let commands = if has_mfmt { &[TimeCommand::Mfmt][..] } else { TimeCommand::WITHOUT_MFMT };
+        let ask = |command: TimeCommand| async move {
+            let (verb, argument) = command.of(path, time.secs);
+            self.command(verb, &argument).await.map(drop)
+        };
+        // MDTM alone is perhaps asked for the time of a file whose name begins with a time.
+        let ambiguous = |command| command == TimeCommand::Mdtm;
+        let lacks = "the server has no command that sets the time of a file";
+        self.times.first(commands, ambiguous, lacks, ask).await
     }
 }
 
 /// What the answers to MLST, or to [`Host::version_lines`], tell.
 fn version(asked: &[Vec<u8>], replies: &[Reply]) -> Version {
-    let told = |verb: &[u8]| {
-        let mut answers = asked.iter().zip(replies);
-        answers.find(|(line, reply)| line.starts_with(verb) && reply.is_good()).map(|(_, reply)| reply)
-    };
-    if let Some(Found { size, modified, .. }) = told(b"MLST").and_then(found_by_mlst) {
-        return Version { size, modified };
-    }
-    let text = |verb| told(verb).map(|reply| reply.text().trim_ascii());
-    let size = text(b"SIZE").and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-    Version { size, modified: text(b"MDTM").and_then(timestamp) }
-}
-
-fn chmod(mode: u32, path: &[u8]) -> Vec<u8> {
-    [format!("CHMOD {mode:o} ").as_bytes(), path].concat()
-}
-
-fn found_by_mlst(reply: &Reply) -> Option<Found> {
-    let read = |line: &Bytes| mlsx(line.trim_ascii_start(), true).ok().flatten();
-    reply.lines.iter().find_map(read).map(found)
+    let Told { size, modified } = Told::by(asked, replies);
+    Version { size, modified }
 }
 
 fn found(listed: Listed) -> Found {

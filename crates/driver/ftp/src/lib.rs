@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A directory of an FTP server as a tree, in clear or over explicit TLS (RFC 959, 2389, 2428, 3659, 4217).
+//! A directory of an FTP server as a tree, in clear or over TLS, explicit or implicit (RFC 959, 2389, 2428, 3659, 4217).
 //!
 //! [`Ftp`] is an asynchronous [`Driver`](outrigger_core::Driver) on `outrigger-proto-ftp`, a codec of ours, and the toolkit for
 //! drivers of servers. The crate suppaftp was considered: it gathers listings without a bound, waits without deadlines, and sends
@@ -17,7 +17,7 @@
 //! |---|---|
 //! | listing a directory | MLSD, or CWD and LIST: nothing for single files |
 //! | lookup, getattr | MLST, or a listing of the directory above |
-//! | reading | one RETR for a file that is read from the front to the back; REST to begin elsewhere. Without REST the file comes from its front, and all of it is staged when a read goes back |
+//! | reading | one RETR for a file that is read from the front to the back; REST to begin elsewhere, which is tried out once with the last byte of a file. Without REST, or where it is ignored, the file comes from its front, and all of it is staged when a read goes back |
 //! | writing | nothing; content is staged on this machine in a spool file |
 //! | close, fsync, syncfs | STOR under a temporary name, SITE CHMOD, RNFR and RNTO; APPE where content was only appended, and where that is refused the whole file as well |
 //! | rename, mkdir, rmdir, unlink | RNFR and RNTO at once, MKD, RMD, DELE |
@@ -32,7 +32,8 @@
 //!
 //! With `ftps://` or `tls` the login, all commands and all content go over TLS, or the tree is not opened. Certificates are checked
 //! against those of the system or `ca=FILE`. Data connections resume the TLS session of their control connection, which some servers
-//! demand (`require_ssl_reuse` of vsftpd). Implicit TLS (port 990) is not there. Without TLS a password is sent in clear, as by
+//! demand (`require_ssl_reuse` of vsftpd). TLS is explicit (`AUTH TLS`), at port 990 and with `implicit_tls` implicit: it begins before the
+//! greeting. Without TLS a password is sent in clear, as by
 //! other FTP clients, with a warning in the log.
 //!
 //! # When the connection is lost
@@ -58,8 +59,9 @@
 //!   said to be free, as by sshfs, since programs refuse to write where there seems to be none.
 //! * A file made with `O_EXCL` is at the server once it is closed: close(2) fails with `EEXIST` if another client has made one of the
 //!   name until then. The look and the rename are two requests.
-//! * `echo text > file` of a shell closes a duplicate of the file before anything is written. Nothing tells that close(2) from the last
-//!   one, which has to store what `: > file` did, so the server has an empty file until the content comes.
+//! * `echo text > file` of a shell empties the file and closes a duplicate of it before anything is written. That an existing file was
+//!   emptied is stored with what is written next, or once the last descriptor is closed; close(2) does not wait for it, nor return its
+//!   error, which `outrigger umount` names. fsync(2) waits for it.
 //! * fsync means that the server has the file, not that its disk has it.
 //! * Names with a line break cannot be asked for (`EINVAL`), and are not shown.
 //! * A file that is open and loses its last name is renamed to `.outrigger-removed-` and a number, and removed when it is closed.
@@ -69,17 +71,14 @@
 mod host;
 mod options;
 mod session;
-mod times;
 
 pub use host::Host;
 pub use options::{OPTIONS, Options, SHARED};
 
 use crate::session::Dialer;
-use crate::times::Times;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
-use outrigger_core::{Errno, Error, Keep, Result, Runtime, Serve, Service};
-use outrigger_proto_ftp::pwd;
-use outrigger_toolkit_remote::{Authority, FileTree, Pool, Readings, Start, Tls};
+use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
+use outrigger_toolkit_remote::{Authority, FileOptions, FileTree, Readings, Start, Tls, Ways};
 use std::sync::{Arc, OnceLock};
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -102,17 +101,15 @@ const FTP: Scheme = Scheme {
 };
 
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
-    let mut options = Options::default();
-    (options.files.tls, options.files.timeout) = (tls, site.limit(options.files.timeout));
+    let mut options = Options { files: FileOptions::at(site, tls), ..Options::default() };
     given.apply(&mut |key, value| options.set(key, value))?;
-    if options.files.ca.is_some() && !options.files.tls {
-        let why = "option ca: it checks a certificate, and ftp:// sends all in clear: use ftps://HOST, or the option tls";
-        return Err(Errno::EINVAL.because(why));
-    }
     let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
     let opened = site.wait_for(connect(server, options, runtime, keep))?;
     Ok(Arc::new(Serve(opened)))
 }
+
+/// The port at which TLS begins at once.
+const IMPLICIT: u16 = 990;
 
 /// A directory of an FTP server, served as a tree.
 pub type Ftp = FileTree<Host>;
@@ -125,32 +122,31 @@ pub type Ftp = FileTree<Host>;
 /// `keep` has something else.
 pub async fn connect(
     server: Authority,
-    options: Options,
+    mut options: Options,
     runtime: Arc<dyn Runtime>,
     keep: Option<Arc<dyn Keep>>,
 ) -> Result<Ftp> {
+    options.files.tls |= options.implicit_tls;
+    options.implicit_tls |= options.files.tls && server.port == Some(IMPLICIT);
+    options.files.check("ftps://")?;
     let files = options.files.clone();
     let start = Start::find(keep.as_deref(), &server, &files)?;
-    let (login, pool) = (start.login.clone(), Pool::new(files.connections, start.base.is_some()));
+    let (login, pool) = (start.login.clone(), start.pool(&files));
     let Authority { host, port, from_root, .. } = server;
     let tls = files.tls.then(|| Tls::new(&host, files.ca.as_deref())).transpose()?;
-    let (port, without_epsv) = (port.unwrap_or(21), (!options.epsv).into());
-    let lists_all = false.into();
-    let dialer = Dialer { host, port, login, options, tls, without_epsv, lists_all };
-    let (features, readings, times) = (OnceLock::new(), Readings::default(), Times::default());
+    let usual = if options.implicit_tls { IMPLICIT } else { 21 };
+    let (port, without_epsv, lists_all) = (port.unwrap_or(usual), options.no_epsv.into(), false.into());
+    let dialer = Arc::new(Dialer { host, port, login, options, tls, without_epsv, lists_all });
+    let (features, readings, times) = (OnceLock::new(), Readings::default(), Ways::default());
     let (base, clock) = (Vec::new(), Arc::clone(&runtime));
     let mut host = Host { dialer, pool, features, readings, times, base, runtime: clock };
-    let base = match start.base.clone() {
-        // The next process need not reach the server at once.
-        Some(base) => base,
-        None => {
-            let session = host.lease().await?;
-            let home = pwd(session.greeting[1].text()).unwrap_or_else(|_| b"/".to_vec());
-            session.give_back();
-            if from_root { b"/".to_vec() } else { home }
-        }
+    let home = async || {
+        let session = host.lease().await?;
+        let home = session.home.clone();
+        session.give_back();
+        Ok(home)
     };
-    start.note(&base)?;
+    let base = start.base(from_root, home).await?;
     host.base.clone_from(&base);
     FileTree::open(host, base, files, runtime, keep)
 }

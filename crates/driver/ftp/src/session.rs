@@ -4,29 +4,23 @@
 use crate::options::Options;
 use bytes::Bytes;
 use outrigger_core::{Errno, Error, Result};
-use outrigger_proto_ftp::{Bad, Features, Replies, Reply, command, epsv, pasv};
+use outrigger_proto_ftp::{Bad, Features, Replies, Reply, command, pwd};
 use outrigger_toolkit_remote::{
-    Fault as AnyFault, Login, Refusal, Stream, Tls, connect_tcp, errno_at_end, is_quiet, within,
+    Fault as AnyFault, Login, Refusal, Stream, Tls, connect_tcp, errno_at_end, is_quiet, quoted,
+    receive_message, send_message,
 };
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// What to do where the server says nothing before TLS.
+const IMPLICIT: &str = "where TLS has to begin before that, the option implicit_tls has it so";
 
 /// A reply that refuses something.
 #[derive(Debug, Clone)]
 pub struct Refused(Reply);
 
-/// What ProFTPD says of a command that its settings forbid for all files.
-const SETTING: &[u8] = b"Append/Restart not permitted";
-
 /// Why something was not done.
 pub(crate) type Fault = AnyFault<Refused>;
-
-impl Refused {
-    /// Whether the server does not know the command, or this form of it.
-    pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self.0.code, 500 | 501 | 502 | 504)
-    }
-}
 
 impl Refusal for Refused {
     fn error(&self) -> Error {
@@ -49,9 +43,11 @@ impl Refusal for Refused {
     }
 
     fn is_for_good(&self) -> bool {
-        // ProFTPD answers so to every APPE where AllowStoreRestart is off, with a code that says the opposite.
-        let names_a_setting = self.0.text().windows(SETTING.len()).any(|words| words == SETTING);
-        matches!(self.0.code, 500 | 502 | 504) || self.0.code == 451 && names_a_setting
+        self.0.refuses_for_good()
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.0.is_unknown()
     }
 }
 
@@ -60,16 +56,9 @@ pub(crate) fn good(reply: Reply) -> Result<Reply, Fault> {
     if reply.is_good() { Ok(reply) } else { Err(Fault::Refused(Refused(reply))) }
 }
 
-/// A reply for a message: only what would control a terminal is escaped, so that it reads as the server has written it.
+/// A reply for a message.
 fn said(reply: &Reply) -> String {
-    let mut said = format!("{} ", reply.code);
-    for char in String::from_utf8_lossy(reply.text()).chars() {
-        match char.is_control() {
-            true => said.extend(char.escape_debug()),
-            false => said.push(char),
-        }
-    }
-    said
+    format!("{} {}", reply.code, quoted(reply.text()))
 }
 
 fn odd(bad: Bad) -> Error {
@@ -81,7 +70,12 @@ fn odd(bad: Bad) -> Error {
 /// # Errors
 /// `EINVAL` for a name that FTP cannot carry.
 pub(crate) fn line(verb: &str, argument: &[u8]) -> Result<Vec<u8>> {
-    command(verb, argument).map_err(|bad| Errno::EINVAL.because(bad.to_string()))
+    command(verb, argument).map_err(unfit)
+}
+
+/// The error for a name that FTP cannot carry.
+pub(crate) fn unfit(bad: Bad) -> Error {
+    Errno::EINVAL.because(bad.to_string())
 }
 
 /// How a server is reached, and what was learned about it.
@@ -99,13 +93,16 @@ pub(crate) struct Dialer {
 
 /// A control connection after login.
 pub(crate) struct Session {
+    dialer: Arc<Dialer>,
     control: Box<dyn Stream>,
     replies: Replies,
     /// The address of the server: data connections go nowhere else.
     peer: String,
     tls: Option<Tls>,
-    /// The answers to FEAT, PWD and SITE HELP.
-    pub(crate) greeting: [Reply; 3],
+    /// What the server can do.
+    pub(crate) features: Features,
+    /// The directory that it begins in.
+    pub(crate) home: Vec<u8>,
 }
 
 /// A data connection, whose control connection owes the last reply.
@@ -116,24 +113,31 @@ impl Dialer {
     ///
     /// # Errors
     /// Why there is no connection; `EACCES` when the login is refused.
-    pub(crate) async fn dial(&self) -> Result<Session> {
-        let stream = connect_tcp(&self.host, self.port, self.options.files.timeout).await?;
+    pub(crate) async fn dial(self: &Arc<Self>) -> Result<Session> {
+        let limit = self.options.files.timeout;
+        let stream = connect_tcp(&self.host, self.port, limit).await?;
         let peer = stream.peer_addr()?.ip().to_string();
-        let greeting = std::array::from_fn(|_| Reply { code: 0, lines: Vec::new() });
-        let control = Box::new(stream);
-        let mut session = Session { control, replies: Replies::default(), peer, tls: None, greeting };
-        self.accepted(&session.reply(self, true).await?, "no service")?;
-        if let Some(tls) = &self.tls {
-            let reply = session.ask(self, &[line("AUTH", b"TLS")?]).await?.remove(0);
+        let (replies, features, home) = Default::default();
+        let mut control: Box<dyn Stream> = Box::new(stream);
+        // A session that is resumed must be one of the same control connection: servers look for that.
+        let tls = self.tls.as_ref().map(Tls::separate);
+        if let Some(tls) = tls.as_ref().filter(|_| self.options.implicit_tls) {
+            control = tls.wrap(control, limit).await?;
+        }
+        let mut session = Session { dialer: Arc::clone(self), control, replies, peer, tls, features, home };
+        let hello = session.reply(true).await.map_err(|fault| match self.options.implicit_tls {
+            false if self.tls.is_some() => fault.advised(Errno::ETIMEDOUT, IMPLICIT),
+            _ => fault,
+        });
+        self.accepted(&hello?, "no service")?;
+        if let Some(tls) = session.tls.clone().filter(|_| !self.options.implicit_tls) {
+            let reply = session.ask(&[line("AUTH", b"TLS")?]).await?.remove(0);
             self.accepted(&reply, "the server has no TLS")?;
             // What came in clear after this would be taken for an answer inside.
             if !session.replies.is_empty() {
                 return Err(Errno::EPROTO.because("the server sent more before TLS began"));
             }
-            // A session that is resumed must be one of the same control connection: servers look for that.
-            let tls = tls.separate();
-            session.control = tls.wrap(session.control, self.options.files.timeout).await?;
-            session.tls = Some(tls);
+            session.control = tls.wrap(session.control, limit).await?;
         }
         self.log_in(&mut session).await?;
         Ok(session)
@@ -148,17 +152,17 @@ impl Dialer {
 
     async fn log_in(&self, session: &mut Session) -> Result<(), Fault> {
         if session.tls.is_some() {
-            for reply in session.ask(self, &[line("PBSZ", b"0")?, line("PROT", b"P")?]).await? {
+            for reply in session.ask(&[line("PBSZ", b"0")?, line("PROT", b"P")?]).await? {
                 self.accepted(&reply, "the server does not protect data connections")?;
             }
         }
         let Login { user, password } = &self.login;
-        let mut replies = session.ask(self, &[line("USER", user.as_bytes())?]).await?;
+        let mut replies = session.ask(&[line("USER", user.as_bytes())?]).await?;
         if replies[0].code == 331 {
             if self.tls.is_none() && user != "anonymous" {
                 tracing::warn!(host = self.host, "the password is sent in clear; ftps:// protects it");
             }
-            replies = session.ask(self, &[line("PASS", password.reveal().as_bytes())?]).await?;
+            replies = session.ask(&[line("PASS", password.reveal().as_bytes())?]).await?;
         }
         self.accepted(&replies[0], &format!("the server refuses the login of {user}"))?;
         if replies[0].code >= 300 {
@@ -166,15 +170,16 @@ impl Dialer {
         }
         let mut lines =
             vec![line("TYPE", b"I")?, line("FEAT", b"")?, line("PWD", b"")?, line("SITE", b"HELP")?];
-        lines.extend(self.options.utf8.then(|| line("OPTS", b"UTF8 ON")).transpose()?);
-        let mut replies = session.ask(self, &lines).await?.into_iter();
-        if !replies.next().is_some_and(|binary| binary.is_good()) {
+        lines.extend((!self.options.no_utf8).then(|| line("OPTS", b"UTF8 ON")).transpose()?);
+        let replies = session.ask(&lines).await?;
+        if !replies[0].is_good() {
             let why = "the server cannot transfer bytes as they are (TYPE I)";
             return Err(Errno::EPROTO.because(why).into());
         }
-        session.greeting.iter_mut().zip(replies).for_each(|(known, reply)| *known = reply);
-        if let Some(facts) = Features::of(&session.greeting[0]).mlst_selection() {
-            session.ask(self, &[line("OPTS", facts.as_bytes())?]).await?;
+        session.features = Features::of(&replies[1]).with_site(&replies[3]);
+        session.home = pwd(replies[2].text()).unwrap_or_else(|_| b"/".to_vec());
+        if let Some(facts) = session.features.mlst_selection() {
+            session.ask(&[line("OPTS", facts.as_bytes())?]).await?;
         }
         Ok(())
     }
@@ -186,64 +191,54 @@ impl Session {
         self.replies.is_empty() && is_quiet(&mut *self.control)
     }
 
-    async fn tell(&mut self, dialer: &Dialer, lines: &[Vec<u8>]) -> Result<(), Fault> {
-        let sent = within(dialer.options.files.timeout, "sending to the server", async {
-            self.control.write_all(&lines.concat()).await?;
-            self.control.flush().await
-        });
-        sent.await.map_err(Fault::Lost)
+    async fn tell(&mut self, lines: &[Vec<u8>]) -> Result<(), Fault> {
+        send_message(&mut *self.control, self.dialer.options.files.timeout, &lines.concat()).await
     }
 
     /// The next reply; with `last`, the next that no other one follows.
-    async fn reply(&mut self, dialer: &Dialer, last: bool) -> Result<Reply, Fault> {
-        let next = async {
-            let mut buffer = [0; 4096];
+    async fn reply(&mut self, last: bool) -> Result<Reply, Fault> {
+        let (limit, replies) = (self.dialer.options.files.timeout, &mut self.replies);
+        let take = |came: &[u8]| {
+            replies.push(came);
             loop {
-                match self.replies.take_next().map_err(odd)? {
+                match replies.take_next().map_err(odd)? {
                     Some(reply) if last && reply.is_preliminary() => {}
-                    Some(reply) => return Ok(reply),
-                    None => match self.control.read(&mut buffer).await? {
-                        0 => return Err(Errno::EIO.because("the server closed the connection")),
-                        count => self.replies.push(&buffer[..count]),
-                    },
+                    reply => return Ok(reply),
                 }
             }
         };
-        let reply = within(dialer.options.files.timeout, "waiting for an answer", next).await;
-        let mut reply = reply.map_err(Fault::Lost)?;
+        let mut reply = receive_message(&mut *self.control, limit, take).await?;
         if !reply.is_good() {
-            let masked = |line: &mut Bytes| *line = dialer.login.password.masked(line).into();
+            let masked = |line: &mut Bytes| *line = self.dialer.login.password.masked(line).into();
             reply.lines.iter_mut().for_each(masked);
         }
         if reply.code == 421 { Err(Fault::Lost(Refused(reply).error())) } else { Ok(reply) }
     }
 
-    /// Sends commands at once; their answers.
-    pub(crate) async fn ask(&mut self, dialer: &Dialer, lines: &[Vec<u8>]) -> Result<Vec<Reply>, Fault> {
-        self.tell(dialer, lines).await?;
+    /// The next replies to so many commands.
+    async fn replies(&mut self, count: usize) -> Result<Vec<Reply>, Fault> {
         let mut replies = Vec::new();
-        for _ in lines {
-            replies.push(self.reply(dialer, true).await?);
+        while replies.len() < count {
+            replies.push(self.reply(true).await?);
         }
         Ok(replies)
     }
 
+    /// Sends commands at once; their answers.
+    pub(crate) async fn ask(&mut self, lines: &[Vec<u8>]) -> Result<Vec<Reply>, Fault> {
+        self.tell(lines).await?;
+        self.replies(lines.len()).await
+    }
+
     /// Opens a data connection with the last of `lines`; the answers to those before it.
-    pub(crate) async fn transfer(
-        &mut self,
-        dialer: &Dialer,
-        lines: &[Vec<u8>],
-    ) -> Result<(Data, Vec<Reply>), Fault> {
-        let (limit, port, peer) =
-            (dialer.options.files.timeout, self.passive(dialer).await?, self.peer.clone());
+    pub(crate) async fn transfer(&mut self, lines: &[Vec<u8>]) -> Result<(Data, Vec<Reply>), Fault> {
+        let (limit, port) = (self.dialer.options.files.timeout, self.passive().await?);
+        let peer = self.peer.clone();
         let connect = async { connect_tcp(&peer, port, limit).await.map_err(Fault::Lost) };
         let ask = async {
-            self.tell(dialer, lines).await?;
-            let mut replies = Vec::new();
-            for _ in &lines[1..] {
-                replies.push(self.reply(dialer, true).await?);
-            }
-            let begun = good(self.reply(dialer, false).await?)?;
+            self.tell(lines).await?;
+            let replies = self.replies(lines.len() - 1).await?;
+            let begun = good(self.reply(false).await?)?;
             Ok((replies, begun))
         };
         // The server waits for the connection before it answers, and answers at once when it does not want one.
@@ -257,32 +252,35 @@ impl Session {
             Err(error) => error,
         };
         // The server may say why: some want a session that is resumed, and do not take that of rustls.
-        let reply = self.reply(dialer, true).await.ok().filter(|reply| !reply.is_good());
-        Err(Fault::Lost(reply.map_or(error.clone(), |reply| {
-            let hint = "it may demand that TLS sessions are reused";
-            Errno::EACCES.because(format!("{error}; the server says: {} ({hint})", said(&reply)))
-        })))
+        Err(Fault::Lost(match self.reply(true).await {
+            Ok(reply) if !reply.is_good() => {
+                let hint = "it may demand that TLS sessions are reused";
+                Errno::EACCES.because(format!("{error}; the server says: {} ({hint})", said(&reply)))
+            }
+            _ => error,
+        }))
     }
 
-    async fn passive(&mut self, dialer: &Dialer) -> Result<u16, Fault> {
-        if !dialer.without_epsv.load(Ordering::Relaxed) {
-            let reply = self.ask(dialer, &[line("EPSV", b"")?]).await?.remove(0);
-            match reply.code {
-                229 => return epsv(reply.text()).map_err(|bad| Fault::Lost(odd(bad))),
-                500..600 => dialer.without_epsv.store(true, Ordering::Relaxed),
-                _ => return Err(Fault::Refused(Refused(reply))),
-            }
+    async fn passive(&mut self) -> Result<u16, Fault> {
+        let mut reply = None;
+        if !self.dialer.without_epsv.load(Ordering::Relaxed) {
+            let answer = self.ask(&[line("EPSV", b"")?]).await?.remove(0);
+            reply = Some(answer).filter(|reply| !(500..600).contains(&reply.code));
+            self.dialer.without_epsv.store(reply.is_none(), Ordering::Relaxed);
         }
-        let reply = self.ask(dialer, &[line("PASV", b"")?]).await?.remove(0);
-        match reply.code {
-            227 => pasv(reply.text()).map_err(|bad| Fault::Lost(odd(bad))),
-            _ => Err(Fault::Refused(Refused(reply))),
+        let reply = match reply {
+            Some(reply) => reply,
+            None => self.ask(&[line("PASV", b"")?]).await?.remove(0),
+        };
+        match reply.data_port() {
+            Some(port) => port.map_err(|bad| Fault::Lost(odd(bad))),
+            None => Err(Fault::Refused(Refused(reply))),
         }
     }
 
     /// A data connection has ended; the transfer is complete only if the server says so.
-    pub(crate) async fn finish(&mut self, dialer: &Dialer) -> Result<Reply, Fault> {
-        let reply = self.reply(dialer, true).await?;
+    pub(crate) async fn finish(&mut self) -> Result<Reply, Fault> {
+        let reply = self.reply(true).await?;
         match reply.code {
             425 | 426 => Err(Fault::Lost(Refused(reply).error())),
             _ => good(reply),

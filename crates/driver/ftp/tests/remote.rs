@@ -144,6 +144,26 @@ fn what_others_have_changed_meanwhile_is_not_undone() {
 }
 
 #[test]
+fn a_file_that_is_made_without_a_look_at_the_server_replaces_none_of_others() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        let client = client(&far, &far.connect(&[]));
+        let root = client.root().expect("a root");
+        let flags = OpenFlags::WRITE_ONLY | OpenFlags::ASYNC_CREATE;
+        let ours = create(&root, "ours", flags);
+        ours.write_all_at(0, b"ours".to_vec().into()).expect("staged");
+        ours.close().expect("stored");
+        let late = create(&root, "late", flags);
+        late.write_all_at(0, b"late".to_vec().into()).expect("staged");
+        fs::write(far.server.root().join("late"), "theirs").expect("made by others");
+        let closed = late.close().expect_err("close reports that it was not stored");
+        assert_eq!(closed.errno, Errno::EEXIST, "{kind:?}");
+        let stored = |name| fs::read_to_string(far.server.root().join(name)).expect("there");
+        assert_eq!((stored("ours"), stored("late")), ("ours".to_owned(), "theirs".to_owned()), "{kind:?}");
+    }
+}
+
+#[test]
 fn what_was_read_before_others_replaced_the_file_is_not_written_back() {
     for kind in KINDS {
         let Some(far) = far(kind) else { continue };
@@ -334,7 +354,8 @@ fn who_is_not_let_in_is_told_so() {
         let certificate = refused(&far.server.place(at), &[("tls", "")]);
         assert_eq!(certificate.errno, Errno::EACCES, "{certificate}");
         let why = certificate.reason.expect("a reason");
-        assert!(why.contains("certificate") && why.contains("-o ca=FILE, trusts"), "{why}");
+        assert!(why.starts_with("TLS with localhost: nothing that this system trusts vouches"), "{why}");
+        assert!(why.contains("-o ca=FILE, trusts"), "{why}");
         // Another one.
         let other = far.server.root().join("../other.pem");
         let made = std::process::Command::new("openssl")
@@ -356,6 +377,25 @@ fn who_is_not_let_in_is_told_so() {
         let why = refused(&far.server.place(at), &[("tls", ""), ("ca", &other.display().to_string())]);
         assert!(why.to_string().contains("none of the certificates in ca=FILE"), "{why}");
     }
+}
+
+#[test]
+fn tls_that_begins_at_once_is_asked_for_by_an_option_and_an_error_says_so() {
+    let Some(mut far) = far(Ftpd::Vsftpd) else { return };
+    let certificate = far.server.certificate().display().to_string();
+    let implicit = [("implicit_tls", ""), ("ca", &*certificate)];
+    let place = far.server.place(far.server.port());
+    let error = far.connect_to(&place, &implicit, None).err().expect("it greets in clear");
+    assert!(error.to_string().contains("what the server sends is no TLS"), "{error}");
+    far.server.start_with_implicit_tls().expect("again");
+    let client = client(&far, &far.connect(&implicit));
+    let (root, data) = (client.root().expect("a root"), content(300_000));
+    put(&root, "f", &data).expect("written");
+    let file = root.lookup(&name("f")).expect("found").open(OpenFlags::empty()).expect("opened");
+    assert!(get(&file, data.len()).expect("read") == data);
+    let explicit = [("tls", ""), ("ca", &*certificate), ("timeout", "1")];
+    let error = far.connect_to(&place, &explicit, None).err().expect("it waits for TLS");
+    assert!(error.to_string().contains("implicit_tls"), "{error}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::locks::Locks;
 use crate::names::Names;
 use crate::record::{Facts, Record};
 use crate::xattr::Xattrs;
-use outrigger_core::attr::{MODE_PERMISSIONS, without_set_id};
+use outrigger_core::attr::{MODE_PERMISSIONS, SET_GID, without_set_id};
 use outrigger_core::survive::{Log, Records};
 use outrigger_core::{
     Around, Attr, Before, Cx, Errno, Error, FileKind, Node, Result, SetAttrs, SetTime, Target, Time,
@@ -312,12 +312,16 @@ impl Inode {
 }
 
 /// Changes owner and permissions. A new owner or an unprivileged truncation clears the set-id bits (chown(2)),
-/// unless the same request sets the permissions.
+/// unless the same request sets the permissions. Of who is not known to be in the group, a new owner clears set-group-ID also where it
+/// does not run programs (Linux since 6.2).
 fn set_owner_and_mode(cx: &Cx, inode: &Inode, state: &mut State, attrs: &SetAttrs) {
     let chowned = (attrs.uid.is_some() || attrs.gid.is_some()) && !inode.is_dir();
     let truncated = attrs.size.is_some() && !is_privileged(cx);
     if chowned || truncated || attrs.kill_setid {
         state.kill_setid();
+    }
+    if chowned && !is_privileged(cx) && !cx.cred.in_group(state.gid) {
+        state.mode &= !SET_GID;
     }
     state.uid = attrs.uid.unwrap_or(state.uid);
     state.gid = attrs.gid.unwrap_or(state.gid);

@@ -3,7 +3,7 @@
 
 use outrigger_conformance::{Direct, Expect, Fd, Flags, Subject};
 use outrigger_core::ops::{FallocateMode, XattrFlags};
-use outrigger_core::{Errno, Inline};
+use outrigger_core::{Credentials, Errno, Inline};
 use outrigger_driver_mem::{Mem, Options};
 use outrigger_runtime::Threads;
 use std::path::Path;
@@ -89,4 +89,27 @@ fn a_deep_tree_is_dropped_without_recursion() {
         fs.ask(Forget { node: dir, count: 1 }).must();
     }
     drop(fs);
+}
+
+/// As tmpfs of Linux since 6.2.
+#[test]
+fn a_new_group_clears_set_group_id_without_group_execute_for_who_is_not_in_the_old_one() {
+    let (user, group, others, fs) = (1000, 1000, 2000, tree(|_| ()));
+    let path = Path::new("f");
+    for (caller, gid, mode, expected) in [
+        (user, others, 0o2644, 0o644),
+        (user, group, 0o2644, 0o2644),
+        (user, others, 0o2654, 0o654),
+        (user, others, 0o6644, 0o644),
+        (user, group, 0o6644, 0o2644),
+        (0, others, 0o2644, 0o2644),
+    ] {
+        let fd = create(&fs, "f");
+        fs.close(fd).must();
+        fs.chown(path, Some(user), Some(gid)).must();
+        fs.chmod(path, mode).must();
+        fs.as_user(Credentials::new(caller, caller), &mut || fs.chown(path, None, Some(group)).must());
+        assert_eq!(fs.stat(path).must().permissions(), expected, "{caller} {gid} {mode:o}");
+        fs.unlink(path).must();
+    }
 }

@@ -39,8 +39,8 @@ use outrigger_core::registry::Site;
 use outrigger_core::reply::FsStat;
 use outrigger_core::supervise::Suspect;
 use outrigger_core::{
-    Abilities, Answer as Later, Attr, Class, Cx, DriverClass, Errno, Error, Identity, Notify, OpCode, OpSet,
-    Reply, Request, Result, Service, Traverse, Visit,
+    Abilities, Answer as Later, Attr, Class, Cx, DriverClass, Errno, Error, Identity, Keep, Notify, OpCode,
+    OpSet, Reply, Request, Result, Service, Traverse, Visit,
 };
 use place::Place;
 use std::ffi::OsString;
@@ -69,20 +69,29 @@ impl Program {
     ///
     /// # Errors
     /// Why it cannot be started, or what it says about the location.
-    pub async fn start(
+    pub fn start(
         command: Vec<OsString>,
         location: &[u8],
         options: Options,
         site: &Site<'_>,
-    ) -> Result<Self> {
+    ) -> impl Future<Output = Result<Self>> + Send + use<> {
         let ops = OpSet::all().without(NOT_PASSED_ON);
         let offer = Offer::new(location, &options.passed, ops);
-        let place = Place::new(site.keep.map(|keep| &**keep))?;
-        let max_listing = options.max_listing;
-        let patience = (options.timeout, site.hold);
-        let starter = Starter::new(command, offer, patience, place, Arc::clone(site.runtime));
+        let (max_listing, patience) = (options.max_listing, (options.timeout, site.hold));
+        let (keep, runtime) = (site.keep.cloned(), Arc::clone(site.runtime));
+        let place = Place::new(site.keep.map(|keep| &**keep));
+        let starter = place.map(|place| Starter::new(command, offer, patience, place, runtime));
+        async move { Program::serve(starter?, keep, ops, max_listing).await }
+    }
+
+    async fn serve(
+        starter: Starter,
+        keep: Option<Arc<dyn Keep>>,
+        ops: OpSet,
+        max_listing: usize,
+    ) -> Result<Self> {
         let (lives, answer) = Lives::begin(starter).await?;
-        if let Some(keep) = site.keep {
+        if let Some(keep) = &keep {
             place::is_taken_over(&**keep, answer.persistent)?;
         }
         let spoken = greeting::spoken(ops, &answer);

@@ -25,12 +25,7 @@ fn open(command: Vec<OsString>, location: &[u8], given: &dyn Given, site: &Site<
     let mut options = Options::default();
     options.timeout = site.limit(options.timeout);
     given.apply(&mut |key, value| options.set(key, value))?;
-    let (location, runtime, keep) = (location.to_vec(), Arc::clone(site.runtime), site.keep.cloned());
-    let hold = site.hold;
-    let started = site.wait_for(async move {
-        let site = Site { keep: keep.as_ref(), hold, ..Site::new(&runtime) };
-        Program::start(command, &location, options, &site).await
-    });
+    let started = site.wait_for(Program::start(command, location, options, site));
     Ok(Opened { service: Arc::new(started?), control: None, warnings: Vec::new() })
 }
 

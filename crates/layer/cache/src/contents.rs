@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering;
 enum Does {
     /// Bytes are written at a place.
     Writes(u64, Bytes),
+    /// It becomes empty.
+    Empties,
     /// Something else becomes of it.
     Replaces,
     /// It gets a time of modification.
@@ -39,7 +41,7 @@ impl Inner {
             let mut content = lock(&file.content);
             match changed.does {
                 Does::Writes(..) => content.is_ours(),
-                Does::Replaces => content.changes += 1,
+                Does::Empties | Does::Replaces => content.is_changed(),
                 Does::Stamps => content.has_our_time(),
                 Does::Touches => content.is_touched(),
                 Does::Locks => file.may_be_locked.store(true, Ordering::Release),
@@ -53,6 +55,11 @@ impl Inner {
         let effects = || request.effects().into_iter();
         let content = effects().find_map(|effect| match (effect, request) {
             (Effect::Writes { node, .. }, Request::Write(op)) => Some((node, self.writes(cx, op))),
+            (Effect::Writes { node, .. }, Request::SetAttr(op))
+                if op.attrs.size == Some(0) && op.handle.is_none() =>
+            {
+                Some((node, Does::Empties))
+            }
             (Effect::Writes { node, .. } | Effect::Anything { node }, _) => Some((node, Does::Replaces)),
             _ => None,
         });
@@ -100,7 +107,14 @@ impl Inner {
                 let written = bytes.slice(..bytes.len().min(count.0 as usize));
                 self.overlay(&mut lock(&file.content), offset, written, changes);
             }
-            (Does::Writes(..) | Does::Replaces, _) => lock(&self.table).replace_content(node),
+            (Does::Empties, Reply::Attrs(_)) => {
+                lock(&self.table).replace_content(node);
+                let Some(file) = self.known_file(node) else { return };
+                let mut content = lock(&file.content);
+                // Another change may have come by meanwhile.
+                content.emptied = content.changes == changes + 1;
+            }
+            (Does::Writes(..) | Does::Empties | Does::Replaces, _) => lock(&self.table).replace_content(node),
             // What others did while they had the lock must be seen.
             (Does::Locks, Reply::Done(())) => lock(&self.table).changed_elsewhere(node),
             (Does::Stamps | Does::Touches | Does::Locks, _) => {}

@@ -330,10 +330,9 @@ impl Delayed {
         seen.closed == self.failures.count && self.fsync_error(seen).is_some()
     }
 
-    /// What went wrong and was not reported; it is now.
-    pub(crate) fn take_unreported(&mut self) -> Option<Error> {
-        let mut seen = self.errors_seen();
-        self.fsync_error(&mut seen)
+    /// What went wrong and was not reported.
+    pub(crate) fn unreported(&self) -> Option<Error> {
+        self.failures.last.clone().filter(|_| !self.failures.reported)
     }
 }
 
@@ -440,7 +439,7 @@ mod tests {
         }
         let mut last = delayed.errors_seen();
         assert!(
-            delayed.fsync_error(&mut last).is_none() && delayed.take_unreported().is_none(),
+            delayed.fsync_error(&mut last).is_none() && delayed.unreported().is_none(),
             "everybody knows"
         );
     }

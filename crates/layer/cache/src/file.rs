@@ -64,6 +64,8 @@ pub(crate) struct Content {
     pub(crate) asking: bool,
     /// What has come and is to be kept on disk.
     pub(crate) unsaved: Unsaved,
+    /// It was emptied by its node, as the kernel does for `O_TRUNC`, and nothing was done to its content by us since.
+    pub(crate) emptied: bool,
 }
 
 /// A piece of content on its way.
@@ -152,7 +154,13 @@ impl Content {
     /// We write to it: no version that the tree below tells is known to be the same.
     pub(crate) fn is_ours(&mut self) {
         self.version = None;
+        self.is_changed();
+    }
+
+    /// A change of ours to its content sets out.
+    pub(crate) fn is_changed(&mut self) {
         self.changes += 1;
+        self.emptied = false;
     }
 
     /// We give it a time of modification: that tells nothing about its content.

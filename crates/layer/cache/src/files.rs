@@ -11,8 +11,8 @@ use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{
     Answer, Backing, Credentials, Cx, FileKind, Handle, LockOwner, Node, OpCode, Reply, lock,
 };
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -203,6 +203,16 @@ impl Inner {
         self.closing.gate.wait(are_closed).await;
     }
 
+    /// The files of which something was answered that is not stored: their writes are still to be made, or they are still to be closed.
+    pub(crate) fn unstored(&self) -> Vec<Node> {
+        let closing = lock(&self.closing.files).keys().map(|(node, _)| *node).collect::<Vec<_>>();
+        let early = |open: &OpenFile| open.flushed_early.load(Ordering::Relaxed);
+        let flushed = self.handles.written_files().into_iter().filter(|(open, _)| early(open));
+        let writes = self.writeback.files().into_iter().map(|(node, _)| node);
+        let nodes = writes.chain(closing).chain(flushed.map(|(open, _)| open.node));
+        nodes.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// Closes the files that are open for writing, for a tree that is asked no more, and waits for those that are being closed.
     pub(crate) async fn close_all(self: &Arc<Self>) {
         let closing = lock(&self.closing.files).clone();
@@ -260,10 +270,13 @@ impl Inner {
         let Some(error) = reply.error().filter(|_| early) else { return };
         let mut table = lock(&self.table);
         let is_unlinked = table.record(node).is_some_and(|record| record.dying);
+        let file = table.known_file(node);
         table.changed_elsewhere(node);
         table.replace_content(node);
         drop(table);
         if !is_unlinked {
+            // Whoever opens it next is told when that is closed.
+            file.iter().for_each(|file| lock(&file.delayed).failed(error.clone()));
             self.writeback.lose(node, None, error);
         }
     }

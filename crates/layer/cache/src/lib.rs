@@ -35,7 +35,8 @@
 //! # Writes
 //! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
 //! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
-//! returned to all who have the file open for writing, by every close(2) up to the next fsync(2). With `write=behind`, close(2) asks
+//! returned to all who have the file open for writing, by every close(2) up to the next fsync(2). Emptying a file (`O_TRUNC`) need not be
+//! stored before something is written or the last descriptor is closed: close(2) does not wait for that alone. With `write=behind`, close(2) asks
 //! nothing of the tree below, unless a lock was taken on the file, which has to end: a server of whole files gets the file, and a program
 //! a flush, when the file is closed there. What fails then is in [`Control::lost`], and syncfs(2) fails once; [`Control::end`] waits for it.
 //!
@@ -97,8 +98,8 @@ use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::reply::Ttl;
 use outrigger_core::runtime::until;
 use outrigger_core::{
-    Abilities, Answer, Class, Cx, Errno, Keep, Layer, Notice, Notify, OpCode, OpSet, Place, Reply, Request,
-    Result, Runtime, Service, lock,
+    Abilities, Answer, Class, Cx, Errno, Keep, Layer, Node, Notice, Notify, OpCode, OpSet, Place, Reply,
+    Request, Result, Runtime, Service, lock,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -240,6 +241,11 @@ impl Control {
     /// Of how many files writes up to `mark` have not been made yet, and how many bytes these are.
     pub fn unwritten(&self, mark: Mark) -> (usize, u64) {
         self.0.writeback.left(mark.0)
+    }
+
+    /// The files of which something that was answered would be lost if the process ended now.
+    pub fn unstored(&self) -> Vec<Node> {
+        self.0.unstored()
     }
 
     /// The files of which writes failed that had been answered, and why, as far as no program got the error.

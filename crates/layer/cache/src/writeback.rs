@@ -21,7 +21,7 @@ use outrigger_core::{
     Added, Answer, Attr, Cx, Effect, Errno, Error, Node, OpCode, Payload, Reply, Request, Result, Synced,
     ask, lock,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -48,6 +48,8 @@ pub(crate) struct Writeback {
     files: Mutex<HashMap<Node, Arc<File>>>,
     /// Files of which such writes failed without a report to a program.
     lost: Mutex<HashMap<Node, Lost>>,
+    /// Those of them of which somebody who gave them another name was told.
+    told: Mutex<HashSet<Node>>,
     /// Why the first of them failed since the tree was synchronised.
     unsynced: Mutex<Option<Error>>,
     bytes: Mutex<usize>,
@@ -114,6 +116,7 @@ impl Writeback {
             log.lose(node, error.errno);
         }
         lock(&self.unsynced).get_or_insert_with(|| error.clone());
+        lock(&self.told).remove(&node);
         let mut lost = lock(&self.lost);
         if lost.len() < LOST {
             // What fails later does so because of the first.
@@ -124,6 +127,7 @@ impl Writeback {
     /// A program got the error of the writes to a file.
     pub(crate) fn reported(&self, node: Node) {
         self.log.iter().for_each(|log| log.reported(node));
+        lock(&self.told).remove(&node);
         lock(&self.lost).remove(&node);
     }
 
@@ -470,7 +474,7 @@ impl Inner {
     ///
     /// # Errors
     /// Of a file that is to get another name: what went wrong with them, if that was not reported. It might replace one that is
-    /// well.
+    /// well. That is told once, and counts for no report: who renames a file need not be who wrote it.
     pub(crate) async fn write_first(self: &Arc<Self>, request: &mut Request) -> Result<()> {
         let mut named = self.get_names(request);
         for file in self.created_first(request) {
@@ -480,7 +484,7 @@ impl Inner {
             self.written(node, &file).await;
         }
         named.extend(self.get_names(request));
-        named.into_iter().find_map(|node| self.take_loss(node)).map_or(Ok(()), Err)
+        named.into_iter().find_map(|node| self.loss_to_tell(node)).map_or(Ok(()), Err)
     }
 
     /// The files to which a request gives another name, as far as that is known.
@@ -500,13 +504,12 @@ impl Inner {
         nodes
     }
 
-    /// Why a write to a file failed, if that was not reported; it is now.
-    fn take_loss(&self, node: Node) -> Option<Error> {
+    /// Why a write to a file failed that is to get another name, if that was neither reported nor told so before.
+    fn loss_to_tell(&self, node: Node) -> Option<Error> {
         let file = lock(&self.table).known_file(node);
-        let error = file.and_then(|file| lock(&file.delayed).take_unreported());
+        let error = file.and_then(|file| lock(&file.delayed).unreported());
         let error = error.or_else(|| self.writeback.error_of(node))?;
-        self.writeback.reported(node);
-        Some(error)
+        lock(&self.writeback.told).insert(node).then_some(error)
     }
 
     /// A descriptor was closed. What was written of the file reaches the tree below before it learns that, which is when locks end
@@ -520,7 +523,10 @@ impl Inner {
             return self.flush_after_writes(cx, op, ends_locks);
         };
         Answer::later(async move {
-            let reply = if !ends_locks && lock(&self.table).policy(op.node).writes == Writes::Behind {
+            let is_behind = lock(&self.table).policy(op.node).writes == Writes::Behind;
+            // Shells close a copy of the descriptor before they write: a server of whole files would have an empty one until then.
+            let may_wait = is_behind || lock(&open.file.content).emptied;
+            let reply = if !ends_locks && may_wait {
                 open.flushed_early.store(true, Ordering::Relaxed);
                 lock(&open.file.delayed).expedite();
                 self.send_next(op.node, &open.file);
@@ -528,6 +534,8 @@ impl Inner {
             } else {
                 self.written(op.node, &open.file).await;
                 lock(&open.file.delayed).forget_predicted();
+                // What fails when it is closed below was told by this then.
+                open.flushed_early.store(false, Ordering::Relaxed);
                 self.flush_below(cx, op).await
             };
             let error = lock(&open.file.delayed).close_error(&mut lock(&open.errors_seen));

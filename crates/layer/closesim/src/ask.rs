@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is done about each request.
 
-use crate::held::{Held, Kind, position};
+use crate::held::{Held, Kind, Open, position};
 use crate::inner::{Inner, is_refusal};
 use crate::outcome::Outcome;
-use outrigger_core::ops::{Forget, Lookup};
+use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::ops::{Create, Forget, Lookup, MkNod, OpenFlags};
+use outrigger_core::reply::{Created, OpenHow};
 use outrigger_core::{
-    Answer, Cx, Effect, Errno, Error, Handle, Name, Node, OpCode, Reply, Request, Result, Synced, Traverse,
-    Visit, ask, lock,
+    Answer, Cx, Effect, Errno, Error, FileKind, Handle, Name, Node, OpCode, Reply, Request, Result, Synced,
+    Traverse, Visit, ask, lock,
 };
 use std::sync::Arc;
 
 /// No operation has more handles.
 const MOST: usize = 2;
+
+/// What a mode has to give the owner of a file who opens it for reading and writing.
+const OWNER_OPENS: u32 = 0o600;
 
 /// The handles that a request lacks.
 type Needs = [Option<(Node, Kind)>; MOST];
@@ -64,10 +69,16 @@ impl Inner {
         let (below, synced) = (self.below(), request.syncs());
         let lists = position(&mut request).is_some() || matches!(synced, Some(Synced::Directory(_)));
         let stays_below = |effect| matches!(effect, Effect::Locks { .. } | Effect::Ends { .. });
-        if !(if lists { below.supplied.dirs } else { below.supplied.files })
-            || request.effects().into_iter().any(stays_below)
-        {
+        let supplies = if lists { below.supplied.dirs } else { below.supplied.files };
+        if request.effects().into_iter().any(stays_below) {
             return below.service.call(cx, request);
+        }
+        if !supplies {
+            return if lists {
+                below.service.call(cx, request)
+            } else {
+                self.made_open(cx, request, &lacking)
+            };
         }
         if synced == Some(Synced::File(node)) {
             return later(self.sync(cx, request, node));
@@ -94,8 +105,60 @@ impl Inner {
         }
     }
 
+    /// A request to a tree that needs no handles. A file may be open here all the same, because its owner could not open it.
+    fn made_open<'a>(&'a self, cx: &'a Cx, request: Request, lacking: &Lacking) -> Answer<'a> {
+        let (now, mut holds) = (self.runtime.monotonic(), Holds::default());
+        let mut table = lock(&self.table);
+        if table.is_empty() {
+            drop(table);
+            return self.below().service.call(cx, request);
+        }
+        for (place, node) in holds.iter_mut().zip(lacking.nodes) {
+            let found = node.map_or(Ok(None), |node| table.find(node, &cx.cred, Kind::Write));
+            match found {
+                Ok(held) => *place = held.inspect(|held| held.touch(now)),
+                Err(error) => return Answer::error(error),
+            }
+        }
+        drop(table);
+        // Of two files, both are open here or the tree opens both.
+        match lacking.nodes.iter().zip(&holds).all(|(node, held)| node.is_some() == held.is_some()) {
+            true => self.ask(cx, request, holds),
+            false => self.below().service.call(cx, request),
+        }
+    }
+
+    /// How a regular file is made that stays open here: one that its owner cannot open by its mode, as an open file has no more to ask
+    /// for permission, and any in a tree that makes files by opening them only.
+    fn opens_new(&self, request: &Request) -> Option<Create> {
+        let Request::MkNod(MkNod { dir, name, mode, umask, initial, .. }) = request else { return None };
+        let below = self.below();
+        let is_file = FileKind::of_mode(*mode) == Some(FileKind::Regular) && below.ops.has(OpCode::Create);
+        if !is_file || mode & !umask & OWNER_OPENS == OWNER_OPENS && below.ops.has(OpCode::MkNod) {
+            return None;
+        }
+        let flags = OpenFlags::READ_WRITE | OpenFlags::EXCL;
+        let (dir, name, umask, initial) = (*dir, name.clone(), *umask, initial.clone());
+        Some(Create { dir, name, mode: mode & MODE_PERMISSIONS, umask, flags, initial })
+    }
+
+    /// Makes a file and keeps it open for its caller.
+    async fn make_open(self: &Arc<Self>, cx: &Cx, create: Create) -> Result<Reply> {
+        let flags = create.flags;
+        let Created { entry, opened } = ask(&*self.below().service, cx, create).await?;
+        let flush = !opened.how.contains(OpenHow::NO_FLUSH);
+        let (node, handle, kind) = (entry.node, opened.handle, Kind::Write);
+        if handle != Handle::NONE {
+            drop(self.keep(Open { node, handle, kind, flags, flush, cx: cx.aside() }));
+        }
+        Ok(Reply::Entry(entry))
+    }
+
     /// What lacks no handle, but may be about files that are open here.
     fn beside<'a>(self: &'a Arc<Self>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        if let Some(create) = self.opens_new(&request) {
+            return later(self.make_open(cx, create));
+        }
         if request.returns().is_some_and(|(node, count)| lock(&self.table).owe(node, count)) {
             return Answer::Ready(Reply::Done(()));
         }

@@ -153,7 +153,7 @@ impl Inner {
         Ok(self.keep(open))
     }
 
-    fn keep(self: &Arc<Self>, open: Open) -> Arc<Held> {
+    pub(crate) fn keep(self: &Arc<Self>, open: Open) -> Arc<Held> {
         let numbers_cookies = open.kind == Kind::List && !self.below().supplied.cookies_last;
         let cookies = numbers_cookies.then(|| Cookies::of(self.next_dir.fetch_add(1, Ordering::Relaxed)));
         let (inner, used, stores) = (Arc::clone(self), AtomicU64::default(), AtomicBool::default());

@@ -11,6 +11,10 @@
 //! reading, or for reading and writing when it changes content; where the tree refuses that for want of permission, for writing
 //! alone. Requests that come meanwhile wait for the same open. A caller that writes to a file reads by the same handle.
 //!
+//! A new file ([`MkNod`](outrigger_core::ops::MkNod)) that its owner cannot open by its mode, as one of mode 0444, is made open and
+//! stays so for its caller as if it had been opened, whether or not the tree needs handles: at the client it is open. In a tree that
+//! makes files by opening them alone all are.
+//!
 //! # When it closes
 //! With [`Flush`](outrigger_core::ops::Flush), where a file was written and the tree wants it, and
 //! [`Release`](outrigger_core::ops::Release), as soon as no request is in flight:
@@ -32,7 +36,7 @@
 //! | a file is stored when close(2) returns | `write_idle` after the last write, or at the client's next `fsync` (`COMMIT`), which an NFS client sends in close(2) when it has unstable writes |
 //! | close(2) tells that storing failed | the next `fsync` of the file does, of any caller, and the next write once; a warning is logged |
 //! | what others see of a file that is written, before that is closed | what the tree shows them: it has one handle for each caller's credentials, not for each program |
-//! | permissions are checked at open(2) | checked again after each time the file was closed: a program that keeps a file open for longer than `idle` may lose it, and the owner cannot write to a file without write permission where the tree refuses to open it |
+//! | permissions are checked at open(2) | checked again after each time the file was closed: a program that keeps a file open for longer than `idle` may lose it, and the owner cannot write to a file without write permission where the tree refuses to open it, unless it was just made |
 //! | a removed file lives as long as it is open | until the next close here; then `ESTALE`, unless the client renamed it instead, as NFS clients do |
 //! | locks | none: they end with a handle, and its end is not theirs. They pass as they are |
 //! | readdir(3) shows one state of the directory | while the directory is open here; then `ESTALE` for a cookie that leads nowhere, and a client lists anew. With cookies that follow from names it goes on |
@@ -68,7 +72,7 @@ use std::time::Duration;
 pub const LAYER: LayerInfo = LayerInfo {
     name: "closesim",
     argument: "KEY=VALUE,...",
-    does: "opens and closes files for callers that cannot, such as clients of NFSv3",
+    does: "opens a file when it is asked for and closes it when it is idle, for clients that do neither, such as those of NFSv3",
     options: &[&OPTIONS],
     make: |list, site| {
         let layer = CloseSim::new(Options::parse(list)?, Arc::clone(site.runtime));
@@ -191,7 +195,8 @@ impl Layer for CloseSim {
         let lasting_cookies = below.lasting_cookies || supplied.dirs && below.cookies_by_name;
         // Without an fsync of its own, a tree stores at the close, which an fsync without a handle brings about.
         let fsync = if supplied.files { OpSet::of(&[OpCode::FSync]) } else { OpSet::of(&[]) };
-        Abilities { anonymous_io, lasting_cookies, ops: below.ops.union(fsync), ..below }
+        let makes = if below.ops.has(OpCode::Create) { OpSet::of(&[OpCode::MkNod]) } else { OpSet::of(&[]) };
+        Abilities { anonymous_io, lasting_cookies, ops: below.ops.union(fsync).union(makes), ..below }
     }
 }
 

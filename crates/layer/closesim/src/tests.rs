@@ -8,7 +8,7 @@ mod sharing;
 
 use super::*;
 use outrigger_core::ops::*;
-use outrigger_core::reply::{Count, Dirents, Entry, Opened, Ttl};
+use outrigger_core::reply::{Count, Created, Dirents, Entry, Opened, Ttl};
 use outrigger_core::{
     Attr, Clock, Credentials, Errno, Generation, Handle, LockOwner, Name, Node, OpCode, OpSet, Payload,
     Reply, Stack, Traverse, Visit, lock,
@@ -53,6 +53,10 @@ impl Seen {
         match request {
             Request::Open(op) => self.opened(op.node),
             Request::OpenDir(op) => self.opened(op.node),
+            Request::Create(_) => match self.opened(FILE) {
+                Reply::Opened(opened) => Reply::Created(Created { entry: entry(FILE), opened }),
+                reply => reply,
+            },
             Request::Read(op) => known(op.node, op.handle, Reply::Data(Payload::from(vec![1]))),
             Request::Write(op) => known(op.node, op.handle, Reply::Count(Count(op.data.len() as u64))),
             Request::FSync(op) => known(op.node, op.handle, Reply::Done(())),
@@ -91,6 +95,10 @@ fn write(node: Node) -> Request {
 
 fn fsync(node: Node) -> Request {
     FSync { node, handle: Handle::NONE, data_only: true }.into()
+}
+
+fn make(mode: u32) -> Request {
+    MkNod { dir: Node::ROOT, name: name(), mode, umask: 0, rdev: 0, initial: None }.into()
 }
 
 fn unlink() -> Request {

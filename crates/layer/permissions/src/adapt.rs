@@ -2,7 +2,7 @@
 //! Requests as a kernel would pass them on: the set-group-ID bit is for members of the group (chmod(2), inode(7)).
 
 use crate::check::{Check, Stop};
-use outrigger_core::attr::SET_GID;
+use outrigger_core::attr::{MODE_PERMISSIONS, SET_GID, SET_ID};
 use outrigger_core::ops::{Create, MkDir, MkNod, OpenFlags, SymLink, TmpFile, XattrFlags};
 use outrigger_core::{Added, Effect, Errno, Name, Node, Request, SetAttrs};
 
@@ -39,6 +39,14 @@ pub(crate) fn adapt(check: &Check<'_>, request: &mut Request) -> Result<(), Stop
             if let Some(mode) = op.attrs.mode.as_mut().filter(|mode| **mode & SET_GID != 0) {
                 let gid = op.attrs.gid.map_or_else(|| check.owner(op.node).map(|owner| owner.gid), Ok)?;
                 strip(check, mode, gid);
+            }
+            if op.attrs.mode.is_none() && (op.attrs.uid.is_some() || op.attrs.gid.is_some()) {
+                let owner = check.owner(op.node)?;
+                let is_other_thing = owner.mode & RUNS_AS_GROUP == SET_GID && !owner.is_dir();
+                // The tree below asks by a right of its own, which would leave the bit.
+                if is_other_thing && !check.cred.in_group(owner.gid) {
+                    op.attrs.mode = Some(owner.mode & MODE_PERMISSIONS & !SET_ID);
+                }
             }
         }
         Request::SetXattr(op) if op.name.as_bytes() == b"system.posix_acl_access" => {

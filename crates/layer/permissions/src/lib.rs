@@ -68,7 +68,7 @@ use std::sync::{Arc, OnceLock};
 /// `--layer permissions[=lenient_owner]`.
 pub const LAYER: LayerInfo = LayerInfo::new(
     "permissions",
-    "refuses what a caller may not do by owner, group, mode and access list, as a kernel would; with lenient_owner a file without a handle can be read and written by its owner, as NFS has it",
+    "refuses what a file's owner, group, mode and access list do not allow, as a kernel does for local files; with lenient_owner the owner of a file can always read and write it, which clients of NFS expect of files that they have open",
     |argument, site| {
         let layer = Permissions::new(Arc::clone(site.runtime));
         match argument {

@@ -412,6 +412,16 @@ fn members_alone_give_the_rights_of_a_group() {
     for (cred, flags) in [(member, XattrFlags::empty()), (other.clone(), XattrFlags::KILL_SGID)] {
         assert_eq!(passed(cred, list(XattrFlags::empty())), list(flags));
     }
+    // Without execute permission of the group it is no right, and goes all the same with the file's group.
+    lock(&tree.files).insert(FILE, attr(FileKind::Regular, 0o6644));
+    let give = |mode| {
+        let attrs = SetAttrs { gid: Some(USER), mode, ..SetAttrs::default() };
+        Request::from(SetAttr { node: FILE, handle: None, attrs })
+    };
+    let stays = Credentials { gid: USER, groups: Groups::of(&[GROUP]), ..Credentials::new(USER, USER) };
+    for (cred, mode) in [(stays, None), (other.clone(), Some(0o644))] {
+        assert_eq!(passed(cred, give(None)), give(mode));
+    }
     let initial = |uid| {
         let attrs = SetAttrs { uid: Some(uid), ..SetAttrs::default() };
         MkDir { dir: DIR, name: name("new"), mode: 0o755, umask: 0, initial: Some(Box::new(attrs)) }

@@ -75,6 +75,19 @@ impl Reply {
         self.code < 400
     }
 
+    /// Whether the command, or this form of it, is not known.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.code, 500 | 501 | 502 | 504)
+    }
+
+    /// Whether the command is refused for all files and at all times.
+    pub fn refuses_for_good(&self) -> bool {
+        // ProFTPD answers so to every APPE where AllowStoreRestart is off, with a code that says the opposite.
+        const SETTING: &[u8] = b"Append/Restart not permitted";
+        let names_a_setting = self.text().windows(SETTING.len()).any(|words| words == SETTING);
+        matches!(self.code, 500 | 502 | 504) || self.code == 451 && names_a_setting
+    }
+
     /// The text of the last line.
     pub fn text(&self) -> &[u8] {
         self.lines.last().map_or(b"", |line| &line[..])
@@ -244,6 +257,20 @@ mod tests {
         let mut endless = b"211-\r\n".to_vec();
         endless.extend(b"x\r\n".repeat(REPLY_MAX + 1));
         assert_eq!(all(&endless), Err(Bad::LongReply));
+    }
+
+    #[test]
+    fn refusals_of_a_file_are_told_from_those_of_the_command() {
+        for (code, text, unknown, for_good) in [
+            (500, "what?", true, true),
+            (501, "not so", true, false),
+            (550, "denied", false, false),
+            (451, "local error", false, false),
+            (451, "f: Append/Restart not permitted, try again", false, true),
+        ] {
+            let reply = Reply { code, lines: vec![Bytes::from_static(text.as_bytes())] };
+            assert_eq!((reply.is_unknown(), reply.refuses_for_good()), (unknown, for_good), "{code} {text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a server says it can do (RFC 2389).
 
-use crate::Reply;
+use crate::{Bad, Reply, command};
 
 /// The facts of files that [`crate::mlsx`] reads.
 const FACTS: [&str; 5] = ["TYPE", "SIZE", "SIZD", "MODIFY", "UNIX.MODE"];
@@ -54,6 +54,28 @@ impl Features {
         (!read.iter().all(told)).then(|| format!("MLST {}", read.iter().map(selection).collect::<String>()))
     }
 
+    /// The commands that tell size and time of change of a file, of those that the server knows.
+    ///
+    /// # Errors
+    /// Those of [`command`].
+    pub fn version_commands(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, Bad> {
+        let known = ["SIZE", "MDTM"].into_iter().filter(|verb| self.has(verb));
+        known.map(|verb| command(verb, path)).collect()
+    }
+
+    /// Why the server would take a path for that of another file, if it would: one that is to be made, or asked about.
+    pub fn mistakes(&self, path: &[u8], is_made: bool) -> Option<&'static str> {
+        let is_control = |byte: &u8| byte.is_ascii_control();
+        if !self.has("SITE PURE") {
+            return None;
+        }
+        if path.iter().any(is_control) {
+            return Some("Pure-FTPd takes control characters in names for '_'");
+        }
+        let ends_blank = is_made && path.ends_with(b" ");
+        ends_blank.then_some("Pure-FTPd takes a blank at the end of a new name for '_'")
+    }
+
     /// Whether `feature` is among them: a command, or a command with what follows it, in upper case.
     pub fn has(&self, feature: &str) -> bool {
         let begins = |word: &str| word.strip_prefix(feature).is_some_and(|rest| !starts_word(rest));
@@ -86,9 +108,25 @@ mod tests {
         {
             assert_eq!(features.has(feature), expected, "{feature}");
         }
+        assert_eq!(features.version_commands(b"/f"), Ok(Vec::new()));
+        let tells = Features::of(&reply(211, &["Extensions:", " MDTM", " SIZE", "End"]));
+        assert_eq!(tells.version_commands(b"/f"), Ok(vec![b"SIZE /f\r\n".to_vec(), b"MDTM /f\r\n".to_vec()]));
+        assert_eq!(tells.version_commands(b"a\nb"), Err(Bad::Argument));
         assert_eq!(Features::of(&reply(500, &["no", "SIZE"])), Features::default());
         let site = features.with_site(&reply(214, &["These are recognized:", " CHMOD IDLE", " UTIME*", "x"]));
         assert!(site.has("SITE CHMOD") && site.has("SITE UTIME") && !site.has("SITE UMASK"));
+    }
+
+    #[test]
+    fn names_that_pure_ftpd_would_change_are_known() {
+        let pure = Features::default().with_site(&reply(214, &["CHMOD", "PURE"]));
+        for (path, asked, made) in
+            [("/a b", true, true), ("/a ", true, false), ("/a\t", false, false), ("/a\x7f", false, false)]
+        {
+            assert_eq!(pure.mistakes(path.as_bytes(), false).is_none(), asked, "{path:?}");
+            assert_eq!(pure.mistakes(path.as_bytes(), true).is_none(), made, "{path:?}");
+            assert_eq!(Features::default().mistakes(path.as_bytes(), true), None);
+        }
     }
 
     #[test]

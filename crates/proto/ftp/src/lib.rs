@@ -6,8 +6,8 @@
 //! | RFC 959 | [`command`], [`Replies`], [`pasv`], [`pwd`] |
 //! | RFC 2389 | [`Features`] |
 //! | RFC 2428 | [`epsv`] |
-//! | RFC 3659 | [`mlsx`], [`timestamp`], [`stamp`] |
-//! | common practice | [`list`]: lines of LIST as servers on Unix and on Windows write them |
+//! | RFC 3659 | [`mlsx`], [`timestamp`], [`stamp`], [`Told`] |
+//! | common practice | [`list`]: lines of LIST as servers on Unix and on Windows write them; [`TimeCommand`], [`chmod`], [`Features::mistakes`] |
 //!
 //! Bytes of a server are bounded: a line has at most [`LINE_MAX`] bytes, a reply at most [`REPLY_MAX`]. A listed name that could
 //! lead elsewhere (`.`, `..`, with a slash or a control byte that the protocol cannot carry) is an error.
@@ -18,9 +18,11 @@ mod features;
 mod listing;
 mod passive;
 mod time;
+mod told;
 
 pub use control::{Bad, LINE_MAX, REPLY_MAX, Replies, Reply, command, pwd};
 pub use features::Features;
 pub use listing::{Kind, Listed, list, mlsx};
 pub use passive::{epsv, pasv};
-pub use time::{Civil, stamp, timestamp};
+pub use time::{Civil, TimeCommand, stamp, timestamp};
+pub use told::{Told, chmod};

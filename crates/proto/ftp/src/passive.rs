@@ -2,7 +2,18 @@
 //! Where a server waits for the data connection. Of its address only the port is read: a client that believed the host would
 //! connect to any machine a hostile server names.
 
-use crate::Bad;
+use crate::{Bad, Reply};
+
+impl Reply {
+    /// The port in the answer to EPSV or PASV; `None` where the server answers something else.
+    pub fn data_port(&self) -> Option<Result<u16, Bad>> {
+        match self.code {
+            229 => Some(epsv(self.text())),
+            227 => Some(pasv(self.text())),
+            _ => None,
+        }
+    }
+}
 
 /// The port in the answer to EPSV (RFC 2428): `(|||PORT|)`, with any delimiter.
 ///
@@ -43,6 +54,18 @@ fn number(digits: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_code_says_how_the_port_is_written() {
+        let reply = |code, text: &'static str| Reply {
+            code,
+            lines: vec![bytes::Bytes::from_static(text.as_bytes())],
+        };
+        assert_eq!(reply(229, "ok (|||6446|)").data_port(), Some(Ok(6446)));
+        assert_eq!(reply(227, "ok 1,2,3,4,4,1").data_port(), Some(Ok(1025)));
+        assert_eq!(reply(229, "ok 1,2,3,4,4,1").data_port(), Some(Err(Bad::Address)));
+        assert_eq!(reply(500, "(|||6446|)").data_port(), None);
+    }
 
     #[test]
     fn ports_are_read_and_nonsense_is_not() {

@@ -67,10 +67,53 @@ pub fn stamp(unix: i64) -> String {
     format!("{year:04}{month:02}{day:02}{hours:02}{minutes:02}{:02}", seconds % 60)
 }
 
+/// A command that sets the time of change of a file. Servers that do not know one may take it for something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeCommand {
+    /// MFMT, which FEAT tells of.
+    Mfmt,
+    /// MDTM with a time before the name (vsftpd). Others take both for the name of a file.
+    Mdtm,
+    /// SITE UTIME with the time before the name.
+    UtimeBefore,
+    /// SITE UTIME with times after the name.
+    UtimeAfter,
+}
+
+impl TimeCommand {
+    /// What a server without MFMT may have.
+    pub const WITHOUT_MFMT: &[TimeCommand] =
+        &[TimeCommand::Mdtm, TimeCommand::UtimeBefore, TimeCommand::UtimeAfter];
+
+    /// The verb and its argument for a file, whose time of change is to be `unix`.
+    pub fn of(self, path: &[u8], unix: i64) -> (&'static str, Vec<u8>) {
+        let stamp = stamp(unix);
+        let with = |before: &str, after: &str| [before.as_bytes(), path, after.as_bytes()].concat();
+        match self {
+            TimeCommand::Mfmt => ("MFMT", with(&format!("{stamp} "), "")),
+            TimeCommand::Mdtm => ("MDTM", with(&format!("{stamp} "), "")),
+            TimeCommand::UtimeBefore => ("SITE", with(&format!("UTIME {stamp} "), "")),
+            TimeCommand::UtimeAfter => ("SITE", with("UTIME ", &format!(" {stamp} {stamp} {stamp} UTC"))),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn times_are_set_in_four_ways() {
+        for (command, verb, argument) in [
+            (TimeCommand::Mfmt, "MFMT", "19700101000000 /a b"),
+            (TimeCommand::Mdtm, "MDTM", "19700101000000 /a b"),
+            (TimeCommand::UtimeBefore, "SITE", "UTIME 19700101000000 /a b"),
+            (TimeCommand::UtimeAfter, "SITE", "UTIME /a b 19700101000000 19700101000000 19700101000000 UTC"),
+        ] {
+            assert_eq!(command.of(b"/a b", 0), (verb, argument.as_bytes().to_vec()));
+        }
+    }
 
     #[test]
     fn known_days() {

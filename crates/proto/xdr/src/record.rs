@@ -102,6 +102,14 @@ impl Records {
         Ok(None)
     }
 
+    /// How many bytes the record takes that is coming, as soon as there is room for all of it; 0 before that.
+    pub fn expected(&self) -> usize {
+        match parse(&self.received) {
+            Some((_, len)) if self.begun.len() + self.received.len() >= ENOUGH => self.begun.len() + len,
+            _ => 0,
+        }
+    }
+
     /// Gives memory back while nothing of a message is there.
     pub fn release(&mut self) {
         if self.received.is_empty() {

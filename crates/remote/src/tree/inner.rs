@@ -38,6 +38,8 @@ pub(super) struct Inner<S> {
     pub(super) last_dir: AtomicU64,
     /// The server has refused to append, and taken the whole file in place of that.
     pub(super) no_appends: AtomicBool,
+    /// Whether the server begins transfers where it is told to, once that is known.
+    pub(super) begins_anywhere: Mutex<Option<bool>>,
     pub(super) runtime: Arc<dyn Runtime>,
 }
 

@@ -13,12 +13,14 @@ mod write;
 
 pub use read::{Readings, Version};
 
+use crate::diagnosis::parent;
 use crate::fault::{Fault, Refusal};
 use crate::inode_table::{InodeTable, join};
 use crate::open_files::OpenFiles;
 use crate::options::FileOptions;
 use crate::silly_rename::SillyNames;
 use crate::staging::{Staged, Staging};
+use crate::transport::{Stream, receive_lines};
 use bytes::{Bytes, BytesMut};
 use inner::Inner;
 use outrigger_core::{Errno, FileKind, Keep, Result, Runtime, Time};
@@ -72,6 +74,41 @@ impl Listing {
     }
 }
 
+/// What is at a path of a server that tells it in listings only, of a tree that begins at `base`.
+///
+/// # Errors
+/// Those of [`FileServer::list`] and [`Listing::find`].
+pub async fn find_by_listing<S: FileServer>(server: &S, path: &[u8], base: &[u8]) -> Asked<Found, S> {
+    match server.list(parent(path)).await {
+        Ok(listing) => Ok(listing.find(path)?),
+        // The directory above the tree may be closed to us.
+        Err(_) if path == base => Ok(Found::new(FileKind::Directory)),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// The names in a listing that comes as lines of at most `line_max` bytes, which `read` understands: `None` for one without a name.
+///
+/// # Errors
+/// Those of [`receive_lines`].
+pub async fn receive_listing<E, R>(
+    stream: &mut Box<dyn Stream>,
+    options: &FileOptions,
+    line_max: usize,
+    read: impl Fn(&[u8]) -> Result<Option<Found>, E>,
+) -> Result<Listing, Fault<R>> {
+    let mut listing = Listing::default();
+    let take = |line: &[u8]| match read(line) {
+        Ok(found) => listing.names.extend(found),
+        Err(_) => {
+            _ = listing.odd.get_or_insert_with(|| line[..line.len().min(100)].escape_ascii().to_string())
+        }
+    };
+    let most = (options.max_listing, "max_listing");
+    receive_lines(stream, (options.timeout, line_max), most, take).await?;
+    Ok(listing)
+}
+
 /// How content is put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
@@ -101,6 +138,9 @@ pub type Asked<T, S> = Result<T, Fault<<S as FileServer>::Refusal>>;
 pub trait FileServer: Send + Sync + 'static {
     /// Whether nothing is changed at the server: the tree answers `EROFS` and does not ask.
     const READ_ONLY: bool = false;
+    /// Whether the protocol says with each transfer where in the file it begins. Else that is tried out with the last byte of a file, once
+    /// for a server.
+    const TELLS_PLACES: bool = false;
 
     /// A file that is being received.
     type Transfer: Send + 'static;
@@ -261,6 +301,7 @@ impl<S: FileServer> FileTree<S> {
             dirs: Default::default(),
             last_dir: Default::default(),
             no_appends: Default::default(),
+            begins_anywhere: Default::default(),
             runtime: Arc::clone(&runtime),
         });
         runtime.spawn(Box::pin(Arc::clone(&inner).settle()));

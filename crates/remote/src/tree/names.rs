@@ -21,7 +21,10 @@ impl<S: FileServer> Inner<S> {
 
     pub(super) async fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
         let Create { dir, name, mode, flags, .. } = op;
-        let entry = match self.existing(dir, &name).await? {
+        // That no other client has made it meanwhile is looked at when it is uploaded.
+        let is_new = flags.contains(OpenFlags::ASYNC_CREATE);
+        let existing = if is_new { None } else { self.existing(dir, &name).await? };
+        let entry = match existing {
             Some(entry) => {
                 let refused = match entry.attr.kind() {
                     _ if flags.contains(OpenFlags::EXCL) => Some(Errno::EEXIST),
@@ -47,7 +50,7 @@ impl<S: FileServer> Inner<S> {
             None => {
                 self.server.keeps_name(&self.inodes.child(dir, &name)?)?;
                 let (node, _) = self.inodes.found(dir, &name, FileKind::Regular)?;
-                self.stage_empty(node, mode & 0o7777, true, flags.contains(OpenFlags::EXCL))
+                self.stage_empty(node, mode & 0o7777, true, is_new || flags.contains(OpenFlags::EXCL))
                     .inspect_err(|_| self.inodes.table().forget(node, 1))?;
                 let entry = self.entry(dir, &name, None)?;
                 self.inodes.table().forget(node, 1);

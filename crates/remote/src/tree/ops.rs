@@ -87,6 +87,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             parallel: Parallel { reads: 1, listings: 1 },
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
+            async_create: true,
             read_only: S::READ_ONLY,
             ..Abilities::new(self.0.server.driver(), self.0.server.shown(), OPS)
         }

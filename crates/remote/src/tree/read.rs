@@ -2,10 +2,10 @@
 //! Reading: one transfer for a file that is read from the front to the back.
 
 use super::inner::Inner;
-use super::{Begun, FileServer};
+use super::{Asked, Begun, FileServer};
 use crate::diagnosis::Attempt;
 use crate::fault::Fault;
-use crate::reconnect::Repeats;
+use crate::reconnect::{Repeats, repeated};
 use bytes::{Buf, Bytes, BytesMut};
 use outrigger_core::{Errno, Error, Node, Result, lock};
 use std::collections::HashMap;
@@ -15,6 +15,8 @@ use std::sync::{Mutex, MutexGuard};
 const WINDOW: usize = 2 << 20;
 /// How far ahead of a transfer a request may be, so that the transfer goes on to there, in bytes.
 const GAP: u64 = 1 << 20;
+/// How often it is tried out whether a server begins where it is told to, with a file that changes meanwhile.
+const TRIALS: u32 = 3;
 
 /// Size and time of a file when a transfer began, where the server says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +32,18 @@ impl Version {
     pub fn complete(self) -> Option<Self> {
         self.size.and(self.modified).map(|_| self)
     }
+}
+
+/// What came of a transfer that was to begin with the last byte of a file.
+enum Trial<T> {
+    /// That byte.
+    Last,
+    /// It begins elsewhere, as the server says.
+    Elsewhere(Begun<T>),
+    /// More than was there, so that the file reaches to here, if it began where it was to.
+    UpTo(u64),
+    /// Nothing.
+    Nothing,
 }
 
 /// A transfer, and the last of what it brought.
@@ -170,8 +184,18 @@ impl<S: FileServer> Inner<S> {
         }
     }
 
-    /// Begins a transfer. Servers refuse to begin where a file has ended.
+    /// Begins a transfer from which `offset` can be read.
     async fn begin_reading(&self, path: &[u8], offset: u64) -> Result<Begun<S::Transfer>> {
+        let is_known = offset == 0 || S::TELLS_PLACES || lock(&self.begins_anywhere).is_some();
+        if !is_known && let Some(begun) = self.try_out_places(path, offset).await? {
+            return Ok(begun);
+        }
+        let from_front = *lock(&self.begins_anywhere) == Some(false);
+        self.begin_at(path, if from_front { 0 } else { offset }).await
+    }
+
+    /// Begins a transfer. Servers refuse to begin where a file has ended.
+    async fn begin_at(&self, path: &[u8], offset: u64) -> Result<Begun<S::Transfer>> {
         match self.server.begin(path, offset).await {
             Ok(begun) => Ok(begun),
             Err(Fault::Refused(_))
@@ -180,6 +204,57 @@ impl<S: FileServer> Inner<S> {
                 Ok(Begun { transfer: None, at: offset, version: Version::default() })
             }
             Err(fault) => Err(self.why(fault, Attempt::Open { path, writes: false }).await),
+        }
+    }
+
+    /// Finds out, once for a server, whether it begins transfers where it is told to: what a server sends that ignores the place
+    /// looks like what is there. Where that is not known afterwards, a transfer from which `offset` can be read all the same.
+    async fn try_out_places(&self, path: &[u8], offset: u64) -> Result<Option<Begun<S::Transfer>>> {
+        let learn = |begins| *lock(&self.begins_anywhere) = Some(begins);
+        for _ in 0..TRIALS {
+            let Some(size) = self.look(path).await?.size else { break };
+            if size <= offset {
+                return Ok(Some(Begun { transfer: None, at: offset, version: Version::default() }));
+            }
+            match repeated(|_| self.last_byte(path, size - 1)).await {
+                Ok(Trial::Last) => {
+                    learn(true);
+                    return Ok(None);
+                }
+                Ok(Trial::Elsewhere(begun)) => {
+                    learn(false);
+                    return Ok(Some(begun));
+                }
+                // It may have grown.
+                Ok(Trial::UpTo(end)) if self.look(path).await?.size.is_some_and(|size| size < end) => {
+                    learn(false);
+                    return Ok(None);
+                }
+                Ok(Trial::UpTo(_) | Trial::Nothing) => {}
+                Err(Fault::Refused(_)) => break,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        self.begin_at(path, 0).await.map(Some)
+    }
+
+    /// Has a file sent from its last byte on.
+    async fn last_byte(&self, path: &[u8], last: u64) -> Asked<Trial<S::Transfer>, S> {
+        let begun = self.server.begin(path, last).await?;
+        if begun.at != last {
+            return Ok(Trial::Elsewhere(begun));
+        }
+        let Some(mut transfer) = begun.transfer else { return Ok(Trial::Nothing) };
+        let mut came = BytesMut::new();
+        loop {
+            came.reserve(1 << 12);
+            if self.server.receive(&mut transfer, &mut came).await? == 0 {
+                self.server.finish(transfer).await?;
+                return Ok(if came.is_empty() { Trial::Nothing } else { Trial::Last });
+            }
+            if came.len() > 1 {
+                return Ok(Trial::UpTo(last + came.len() as u64));
+            }
         }
     }
 

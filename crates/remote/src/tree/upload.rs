@@ -8,12 +8,12 @@
 use super::inner::Inner;
 use super::{Asked, FileServer, Put, Version};
 use crate::diagnosis::{Attempt, parent};
-use crate::fault::{Fault, Refusal};
+use crate::fault::{Fault, Refusal, quoted};
 use crate::inode_table::join;
 use crate::reconnect::{Repeats, repeated};
 use crate::silly_rename::{LeftName, SILLY_PREFIX, unique_name};
 use crate::staging::{Staged, StagedState};
-use outrigger_core::{Errno, FileKind, Name, Node, Result};
+use outrigger_core::{Errno, Error, FileKind, Name, Node, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
@@ -78,15 +78,24 @@ impl<S: FileServer> Inner<S> {
             let inner = Arc::clone(&self);
             uploads.spawn(async move {
                 let _lock = inner.locks.lock(node).await;
-                inner.upload(node).await
+                inner.upload(node).await.map_err(|error| inner.of_file(node, &error))
             });
         }
-        let mut outcome = Ok(());
+        let mut failures = Vec::new();
         while let Some(uploaded) = uploads.join_next().await {
-            outcome =
-                outcome.and(uploaded.unwrap_or_else(|_| Err(Errno::EIO.because("an upload was given up"))));
+            let uploaded = uploaded.unwrap_or_else(|_| Err(Errno::EIO.because("an upload was given up")));
+            failures.extend(uploaded.err());
         }
-        outcome
+        let Some(first) = failures.first() else { return Ok(()) };
+        let all: Vec<&str> = failures.iter().filter_map(|error| error.reason.as_deref()).collect();
+        Err(first.errno.because(all.join("; ")))
+    }
+
+    /// An error with the path of its file.
+    pub(super) fn of_file(&self, node: Node, error: &Error) -> Error {
+        let path = quoted(&self.inodes.path(node).unwrap_or_default());
+        let why = error.reason.as_deref().unwrap_or(error.errno.message());
+        error.errno.because(format!("{path}: {why}"))
     }
 
     /// Whether the server's file still is the one that was fetched: changes of others are not undone.
@@ -284,7 +293,9 @@ impl<S: FileServer> Inner<S> {
                 continue;
             }
             match self.upload(node).await {
-                Err(error) if dirty && !nameless => tracing::error!(%error, "a file could not be uploaded"),
+                Err(error) if dirty && !nameless => {
+                    tracing::error!(error = %self.of_file(node, &error), "a file could not be uploaded");
+                }
                 _ => self.staging.end(node),
             }
         }

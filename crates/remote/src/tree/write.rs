@@ -195,7 +195,9 @@ impl<S: FileServer> Inner<S> {
         self.server.readings().take(node);
         let outcome = if was_removed { self.remove_silly(node).await } else { self.upload(node).await };
         self.staging.end(node);
-        outcome.inspect_err(|error| tracing::error!(%error, "a file could not be uploaded or removed"))
+        outcome.inspect_err(|error| {
+            tracing::error!(error = %self.of_file(node, error), "a file could not be uploaded or removed");
+        })
     }
 
     /// Changes attributes; the caller holds the lock of the node.
@@ -207,6 +209,9 @@ impl<S: FileServer> Inner<S> {
         if let Some(size) = attrs.size {
             self.resize(node, size).await?;
         }
+        // The kernel empties a file that was opened so (O_TRUNC) by its node: that is stored with what is written next, or when it is
+        // closed, so that the server does not lose the old content before it has the new one.
+        let is_open = is_open || attrs.size == Some(0) && self.open.is_open_as(node, |flags| flags.writes());
         if attrs.mode.is_none() && attrs.mtime.is_none() && is_open
             || self.staged(node).is_some_and(|state| state.nameless)
         {

@@ -9,6 +9,7 @@ pub mod guard;
 pub mod image;
 pub mod local;
 pub mod memory;
+pub mod nfs;
 pub mod null;
 pub mod path;
 pub mod sftp;
@@ -33,6 +34,8 @@ pub struct Bench {
     pub quick: bool,
     /// The way to an SSH server.
     pub way: Way,
+    /// The build directory, with the tools of tests.
+    pub target: PathBuf,
     /// Where everything lives.
     pub scratch: Scratch,
 }
@@ -59,7 +62,8 @@ impl Bench {
     ) -> Result<Self> {
         let (rounds, sample) = if quick { (2, 20) } else { (11, 150) };
         let effort = Effort { rounds, sample: Duration::from_millis(sample) };
-        Ok(Bench { outrigger, peers: Peers::find(target), effort, quick, way, scratch })
+        let target = target.to_owned();
+        Ok(Bench { outrigger, peers: Peers::find(&target), effort, quick, way, target, scratch })
     }
 
     /// `count`, or a tenth of it for a quick run.

@@ -32,6 +32,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("owners/kill_setid_clears_for_anyone", SET, kill_setid).at(Place::Direct),
     Case::new("owners/others_are_kept_out", SET, kept_out).at(Place::Kernel).root(),
     Case::new("owners/only_the_owner_changes_attributes", SET, only_owner).at(Place::Kernel).root(),
+    Case::new("owners/an_open_file_outlives_its_permissions", SET, outlives).at(Place::Kernel).root(),
     Case::new("owners/sticky_directories_protect_names", &[OpCode::Rename, OpCode::Unlink], sticky)
         .at(Place::Kernel)
         .root(),
@@ -224,6 +225,21 @@ fn only_owner(t: &Tester<'_>) {
         t.chmod("f", 0o777).must_fail(Errno::EPERM);
         t.chown("f", Some(USER), None).must_fail(Errno::EPERM);
     });
+}
+
+fn outlives(t: &Tester<'_>) {
+    t.mkdir("d", 0o777).must();
+    t.as_user(USER, GROUP, || {
+        t.write_file("d/f", b"before");
+        let fd = t.open("d/f", Flags::BOTH).must();
+        t.chmod("d/f", 0).must();
+        t.open("d/f", Flags::READ).must_fail(Errno::EACCES);
+        t.fs.write_at(fd, 0, b"after!").must();
+        t.fs.fsync(fd, false).must();
+        assert_eq!(t.fs.read_at(fd, 0, 6).must(), b"after!");
+        t.close(fd);
+    });
+    assert_eq!(t.read_file("d/f"), b"after!");
 }
 
 fn sticky(t: &Tester<'_>) {

@@ -52,7 +52,8 @@ pub fn serve_at(address: SocketAddr, trees: Vec<Tree>, options: Options) -> Runn
 }
 
 pub fn tree(name: &str, service: Arc<dyn Service>) -> Tree {
-    Tree { name: name.to_owned(), identity: b"tree".to_vec(), service, is_lasting: true }
+    let (name, identity) = (name.to_owned(), b"tree".to_vec());
+    Tree { name, identity, service, is_lasting: true, callers: None, paths: None }
 }
 
 pub struct Client {

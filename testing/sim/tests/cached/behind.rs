@@ -133,6 +133,10 @@ fn a_delayed_write_that_fails_when_the_file_is_closed_below_is_lost() {
     let (to_dir, to_name, flags) = (Node::ROOT, name("other"), RenameFlags::empty());
     let renamed = client.ask(Rename { dir: Node::ROOT, name: name("file"), to_dir, to_name, flags });
     assert_eq!(renamed.map_err(|error| error.errno), Err(Errno::ENOSPC));
+    assert_eq!(client.control.lost().len(), 1, "who renames it need not be who wrote it");
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    assert_eq!(flush(&client, node, handle), Err(Errno::ENOSPC));
+    assert_eq!(fsync(&client, node, handle), Err(Errno::ENOSPC));
     assert!(client.control.lost().is_empty());
 }
 
@@ -188,8 +192,12 @@ fn files_that_exchange_their_names_have_no_loss_that_is_not_reported() {
         };
         assert_eq!(exchange(), Err(Errno::ENOSPC), "{first}");
         assert_eq!(client.lookup(Node::ROOT, "other").expect("found").node, other, "nothing was exchanged");
-        assert!(client.control.lost().is_empty());
+        assert_eq!(client.control.lost().len(), 1, "who renames it need not be who wrote it");
         assert_eq!(exchange(), Ok(()));
+        let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+        assert_eq!(flush(&client, node, handle), Err(Errno::ENOSPC), "{first}");
+        assert_eq!(fsync(&client, node, handle), Err(Errno::ENOSPC), "{first}");
+        assert!(client.control.lost().is_empty());
     }
 }
 
@@ -230,6 +238,42 @@ fn a_file_is_stored_once_when_its_last_descriptor_is_closed() {
     fsync(&client, node, handle).expect("made");
     flush(&client, node, handle).expect("by the program");
     assert_eq!(client.arrived(), [OpCode::Write, OpCode::FSync]);
+}
+
+/// `echo text > file` of a shell: the file is emptied, a copy of the descriptor is closed, and then the text is written.
+#[test]
+fn that_a_file_was_emptied_is_not_stored_before_something_is_written_or_all_is_closed() {
+    for options in [CLOSE, BEHIND, &[("write", "through")]] {
+        let sim = Sim::new(13);
+        let tree = Stack::new(shared_tree(&sim)).push(NoLocks).expect("any order is good").service();
+        Client::new(&sim, &tree, &[]).make(Node::ROOT, "file", b"old");
+        let client = Client::new(&sim, &tree, options);
+        let node = client.lookup(Node::ROOT, "file").expect("the file").node;
+        let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+        let emptied = || {
+            let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+            let attrs = SetAttrs { size: Some(0), ..SetAttrs::default() };
+            client.ask(SetAttr { node, handle: None, attrs }).expect("emptied");
+            client.arrived();
+            flush(&client, node, handle).expect("of the copy");
+            assert_eq!(client.arrived(), [], "{options:?}");
+            handle
+        };
+        let handle = emptied();
+        write(&client, node, handle, 0, pattern(10, 1));
+        flush(&client, node, handle).expect("of the descriptor");
+        client.ask(FSync { node, handle, data_only: false }).expect("stored");
+        let flushes = client.arrived().into_iter().filter(|op| *op == OpCode::Flush).count();
+        assert_eq!(flushes, usize::from(options != BEHIND), "{options:?}");
+        client.ask(Release { node, handle, flags, owner, flock_release: false }).expect("closed");
+        // What fails when nothing was written is told of by whatever tells of losses.
+        let handle = emptied();
+        client.fail(OpCode::Release);
+        client.ask(Release { node, handle, flags, owner, flock_release: false }).expect_err("not stored");
+        assert_eq!(client.control.lost().len(), 1, "{options:?}");
+        let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+        assert!(flush(&client, node, handle).is_err(), "{options:?}");
+    }
 }
 
 /// A driver that learns of a close before it has the content stores what it has, and lets locks go too early.

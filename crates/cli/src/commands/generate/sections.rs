@@ -62,14 +62,24 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "automount",
+        &[
+            "outrigger automount /net && ls /net/sftp/me@host/etc",
+            "outrigger automount ~/hosts --map ~/.hosts.map --idle 60",
+        ],
+    ),
+    (
         "guard",
         &["outrigger guard -- sshfs host:/ /mnt/host", "outrigger --timeout 2 guard -- bindfs src mnt"],
     ),
+    ("serve", &["outrigger serve nfs disk.img"]),
     (
-        "serve",
+        "serve nfs",
         &[
             "outrigger serve nfs disk.img",
             "outrigger serve nfs --listen 0.0.0.0 --allow 192.0.2.0/24 --export /music=/srv/music --export /old=backup.tar.gz",
+            "outrigger serve nfs --listen 0.0.0.0 --allow 192.0.2.0/24 --export /a=/srv/a --export-options /a=ro --export /b=/srv/b --export-options /b=all_squash,anonuid=1000,anongid=1000",
+            "outrigger serve nfs --listen 2049 --insecure host:project",
         ],
     ),
     ("umount", &["outrigger umount /mnt"]),
@@ -178,11 +188,15 @@ const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
         &[],
         "Where indexes of archives, and content of other hosts if wanted, are kept.",
     ),
-    ("XDG_STATE_HOME", &["mount", "guard", "status", "doctor"], "Where reports of crashes are kept."),
+    (
+        "XDG_STATE_HOME",
+        &["mount", "guard", "serve", "status", "doctor"],
+        "Where reports of crashes are kept, and what clients of a server need after it was started again.",
+    ),
     ("STATE_DIRECTORY", &["serve"], "As --state; systemd(1) sets it."),
     (
         "XDG_RUNTIME_DIR",
-        &["mount", "guard", "umount", "status", "trace", "flush", "upgrade"],
+        &["mount", "automount", "guard", "umount", "status", "trace", "flush", "upgrade"],
         "Where the control sockets of mounts are.",
     ),
     ("TZ", &["ls", "stat", "find", "du", "touch", "cp", "diff"], "The time zone of times."),
@@ -195,7 +209,11 @@ const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
         &["ls", "du", "df"],
         "Units of sizes, as for the commands of coreutils(1).",
     ),
-    ("SSH_AUTH_SOCK, SSH_ASKPASS", &["mount", "cp", "ls"], "Read by ssh(1), which reaches other hosts."),
+    (
+        "SSH_AUTH_SOCK, SSH_ASKPASS",
+        &["mount", "automount", "cp", "ls"],
+        "Read by ssh(1), which reaches other hosts.",
+    ),
 ];
 
 /// Where things are kept.
@@ -207,9 +225,13 @@ const FILES: &[(&str, &str)] = &[
     ("~/.cache/outrigger/index", "Indexes of archives."),
     ("~/.local/state/outrigger", "Reports of crashes, the latest few."),
     ("~/.local/state/outrigger/nfs.key", "The key of the file handles of \\fBoutrigger serve nfs\\fR."),
+    (
+        "~/.local/state/outrigger/nfs-*.paths",
+        "The paths of files that its clients have handles of, 64 MiB for a tree.",
+    ),
     ("/etc/fstab", "Mounts of the type outrigger; see mount.outrigger(8)."),
     (
-        "outrigger-mount@.service, outrigger-guard@.service",
+        "outrigger-mount@.service, outrigger-automount@.service, outrigger-guard@.service, outrigger-serve-nfs@.service",
         "Templates for systemd(1); their first lines say how they are used: systemctl cat outrigger\\-mount@.service.",
     ),
     ("~/.ssh/config", "Read by ssh(1), which reaches other hosts."),
@@ -221,13 +243,19 @@ const FILES: &[(&str, &str)] = &[
 /// When a page cannot be read or written.
 pub fn complete(dir: &Path, cli: &Command) -> io::Result<()> {
     let file = |name: &str| dir.join(format!("{name}.1"));
-    for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
-        let path = file(&format!("outrigger-{}", command.get_name()));
-        let page = with_synopsis(&fs::read_to_string(&path)?, command);
-        fs::write(path, page + &sections(command.get_name()))?;
+    let is_own = |command: &&Command| command.get_name() != "help";
+    for command in cli.get_subcommands().filter(is_own) {
+        let name = command.get_name();
+        let nested = command.get_subcommands().filter(is_own);
+        let nested = nested.map(|nested| (format!("{name} {}", nested.get_name()), nested));
+        for (name, command) in nested.chain([(name.to_owned(), command)]) {
+            let path = file(&format!("outrigger-{}", name.replace(' ', "-")));
+            let page = with_synopsis(&fs::read_to_string(&path)?, &name, command);
+            fs::write(path, page + &sections(&name))?;
+        }
     }
     let path = file("outrigger");
-    let page = with_synopsis(&fs::read_to_string(&path)?, cli);
+    let page = with_synopsis(&fs::read_to_string(&path)?, "", cli);
     fs::write(&path, page + &environment("") + &files() + &see_also("outrigger"))
 }
 
@@ -245,6 +273,7 @@ const OPERANDS: &[(&str, &str)] = &[
     ("readlink", "LOCATION..."),
     ("rm", "LOCATION..."),
     ("rmdir", "LOCATION..."),
+    ("serve nfs", "LOCATION | --export PATH=LOCATION..."),
     ("stat", "LOCATION..."),
     ("touch", "LOCATION..."),
     ("truncate", "LOCATION..."),
@@ -273,9 +302,9 @@ fn formatted(text: &str) -> String {
     out
 }
 
-/// The operands of a command, in brackets where they are optional.
-fn operands(command: &Command) -> String {
-    if let Some((_, operands)) = OPERANDS.iter().find(|(name, _)| *name == command.get_name()) {
+/// The operands of the command `name`, in brackets where they are optional.
+fn operands(name: &str, command: &Command) -> String {
+    if let Some((_, operands)) = OPERANDS.iter().find(|(known, _)| *known == name) {
         return format!(" {operands}");
     }
     let shown = |operand: &Arg| {
@@ -289,13 +318,12 @@ fn operands(command: &Command) -> String {
     command.get_positionals().map(shown).collect()
 }
 
-/// The page with its synopsis as a user reads it: the options are listed below.
-fn with_synopsis(page: &str, command: &Command) -> String {
-    let usage = match command.get_name() {
-        "outrigger" => GLOBAL.to_owned(),
-        _ => format!("[OPTION]...{}", operands(command)),
+/// The page of the command `name` with its synopsis as a user reads it: the options are listed below.
+fn with_synopsis(page: &str, name: &str, command: &Command) -> String {
+    let usage = match name {
+        "" => GLOBAL.to_owned(),
+        name => format!("[OPTION]...{}", operands(name, command)),
     };
-    let name = command.get_name().trim_start_matches("outrigger");
     let name = if name.is_empty() { "outrigger".to_owned() } else { format!("outrigger {name}") };
     let synopsis = format!(".SH SYNOPSIS\n\\fB{name}\\fR {}", formatted(&usage));
     let mut out = String::new();
@@ -313,7 +341,8 @@ fn with_synopsis(page: &str, command: &Command) -> String {
 }
 
 fn sections(command: &str) -> String {
-    let mut page = exit_status(command) + &environment(command) + &missing(command);
+    let whole = command.split(' ').next().unwrap_or(command);
+    let mut page = exit_status(whole) + &environment(whole) + &missing(command);
     if let Some((_, lines)) = EXAMPLES.iter().find(|(name, _)| *name == command) {
         page.push_str(".SH EXAMPLES\n");
         for line in *lines {
@@ -408,6 +437,9 @@ mod tests {
             ("fault", "\\fBoutrigger fault\\fR [\\fIOPTION\\fR]... \\fIDIR\\fR [\\fIRULES\\fR]...\n"),
             ("status", "\\fBoutrigger status\\fR [\\fIOPTION\\fR]... [\\fIDIR\\fR]...\n"),
             ("umount", "\\fBoutrigger umount\\fR [\\fIOPTION\\fR]... \\fIDIR\\fR...\n"),
+            ("serve-nfs", "\\fBoutrigger serve nfs\\fR [\\fIOPTION\\fR]... \\fILOCATION\\fR |"),
+            ("serve-nfs", ".SH EXIT STATUS\n.TP\n.B 0\n"),
+            ("serve-nfs", ".SH EXAMPLES\n"),
         ] {
             let page = fs::read_to_string(dir.path().join(format!("outrigger-{name}.1"))).unwrap();
             assert!(page.contains(expected), "{page}");

@@ -22,9 +22,10 @@ use crate::status::Failure;
 use crate::trees::{self, Tree};
 use controlled::{Mounted, Served};
 use left::Left;
+use outrigger_core::node_table::NodeTable;
 use outrigger_core::supervise::GIVEN_UP_FOR;
 use outrigger_core::{Error, Keep, Stack, StackError};
-use outrigger_door_nfs::{self as door, Callers, KEY_LEN, NOBODY, Server, Squash};
+use outrigger_door_nfs::{self as door, Callers, KEY_LEN, NOBODY, Paths, Server, Squash, needs_paths};
 use outrigger_guard::{GIVE_UP, Seat, TRY_AGAIN};
 use outrigger_layer_closesim::Control as Closes;
 use outrigger_layer_deadline::Deadline;
@@ -37,6 +38,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+
+/// Words of a table of paths: 64 MiB, more than a million files. What is not used takes no memory.
+const PATH_WORDS: usize = 8 << 20;
 
 /// How a worker ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +79,7 @@ struct Serving {
 /// Why nothing was mounted, why the mount cannot be taken over, or what was lost in the end.
 pub fn serve(context: &Context, wanted: &Wanted, seat: Arc<Seat>, restarts: bool) -> Result<Ended, Failure> {
     let cannot = |error: Error| Failure::serious(format!("cannot take the mount over: {error}"));
+    context.trees.runtime.serve();
     // Before the mount, so that a signal ends that, too.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
@@ -147,18 +152,29 @@ fn open(
     }
     let service = stack.service();
     answers(context, &wanted.source, &service)?;
+    let kept = keep.filter(|_| needs_paths(&*service)).map(|keep| paths(&*keep)).transpose();
+    let paths =
+        kept.map_err(|error| Failure::serious(format!("the paths of files cannot be kept: {error}")))?;
     let exported = door::Tree {
         name: shown(&wanted.source),
         identity: identity(&wanted.source),
         service,
         // What has a worker after this one is the same in it.
         is_lasting: restarts,
+        callers: None,
+        paths,
     };
-    let server = async { Server::on(listener.try_clone()?, vec![exported], options_of(key)).await };
+    let server = async { Server::on(listener.try_clone()?, vec![exported], options_of(key)) };
     let server = context.trees.runtime.handle().block_on(server);
     let server = Arc::new(server.map_err(|error| Failure::serious(format!("cannot serve: {error}")))?);
     run(context, &server);
     Ok(Serving { tree: Arc::new(tree), closes, trace: control, server })
+}
+
+/// The paths of files for the workers to come. Handles are for this mount alone, and so is the table: no number tells it from others.
+fn paths(keep: &dyn Keep) -> Result<Paths, Error> {
+    let table = NodeTable::attach(keep.region("nfs-paths", PATH_WORDS)?)?;
+    Ok(Paths { table, run: 0 })
 }
 
 /// Who may ask: the kernel, at a port that only the superuser can use; it says for whom.
@@ -212,9 +228,14 @@ fn attend(
         std::mem::forget(control);
         return Ok(how);
     }
+    drop(ended);
+    // Where something may be left to be stored, a worker that dies meanwhile has a successor.
+    if serving.as_ref().is_none_or(|serving| serving.tree.caches.is_empty()) {
+        seat.ending();
+    }
+    let finished = serving
+        .map_or(Ok(()), |serving| finish(context, &serving).and_then(|()| context.trees.changed.close()));
     seat.ending();
-    let Some(serving) = serving else { return Ok(how) };
-    let finished = finish(context, &serving).and_then(|()| context.trees.changed.close());
     finished.inspect_err(|failure| control.iter().for_each(|control| control.leave(&failure.to_string())))?;
     Ok(how)
 }
@@ -233,9 +254,8 @@ fn note(seat: &Seat, left: &Left) -> Result<(), Failure> {
 /// Answers in place of workers that were given up. With `restarts`, one of them is tried again after a while when somebody needs it.
 fn stand_in(context: &Context, left: &Left, events: Sender<Ended>, restarts: bool) -> Result<(), Failure> {
     let runtime = context.trees.runtime.clone();
-    let server = async {
-        Server::standing_in(left.listener.try_clone()?, left.root.clone(), options_of(left.key)).await
-    };
+    let server =
+        async { Server::standing_in(left.listener.try_clone()?, left.root.clone(), options_of(left.key)) };
     let server = runtime.handle().block_on(server);
     let server = Arc::new(server.map_err(|error| Failure::serious(format!("cannot serve: {error}")))?);
     run(context, &server);
@@ -259,7 +279,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure
 }
 
 /// SIGTERM and SIGINT end the mount, SIGHUP drops caches. When the mount stays in use, the second SIGTERM or SIGINT has programs get
-/// errors.
+/// errors; what is not stored then is lost.
 fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, events: Sender<Ended>) -> Result<(), Failure> {
     spawn("signals", move || {
         let mut ending = false;
@@ -267,7 +287,11 @@ fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, events: Sender<End
             match signal {
                 SIGHUP => mounted.flush(),
                 _ if ending && mounted.serves() => {
-                    let _ = events.send(Ended::GiveUp);
+                    mounted.name_losses();
+                    if events.send(Ended::GiveUp).is_err() {
+                        // Nothing is mounted any more, and storing the rest takes too long.
+                        mounted.cut_off();
+                    }
                 }
                 _ => {
                     ending = true;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger serve`: trees for other machines.
 
-mod key;
+mod exports;
 pub mod nfs;
+mod state;
 
 use crate::context::Context;
 use crate::run::Run;

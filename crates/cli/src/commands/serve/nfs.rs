@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger serve nfs`: trees by NFS version 3.
 
-use super::key;
+use super::exports::{Exported, Options as OfExport, Terms, Whom, anonymous};
+use super::state::{State, Whole};
 use crate::context::Context;
+use crate::logging;
 use crate::messages::output_failed;
 use crate::status::Failure;
 use crate::trees::{self, Tree};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use outrigger_core::{Error, Service, Stack, StackError};
-use outrigger_door_nfs::{self as door, Callers, NOBODY, Network, PORT, Server, Squash};
+use outrigger_door_nfs::{self as door, Callers, Network, PORT, Paths, Server, needs_paths, number_of};
+use outrigger_guard::tell_manager;
 use outrigger_layer_closesim::{CloseSim, Control as Closes, Options as Opens};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_permissions::Permissions;
@@ -17,9 +20,8 @@ use outrigger_layer_simulate::Simulate;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,14 +29,18 @@ use std::time::Duration;
 pub const HELD: usize = 1 << 15;
 /// How long calls that run may take in the end.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+/// What is said without being asked for: who was refused, and calls that failed.
+const MESSAGES: &str = "outrigger_door_nfs=warn";
 
 /// Arguments of `serve nfs`.
 ///
-/// NFS, MOUNT and portmap answer at one port, so no other program is needed. At a client with Linux:
-/// `mount -t nfs -o vers=3,tcp,port=2049,mountport=2049,mountproto=tcp,nolock HOST:/ DIR`
+/// NFS, MOUNT and portmap answer at one port, so no other program is needed. What to type at a client with Linux is printed for each
+/// export. Who is refused is told on standard error.
+///
+/// Clients keep locks by themselves (`nolock`): this server refuses them (ENOLCK).
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "outrigger serve nfs [OPTIONS] LOCATION\n       outrigger serve nfs [OPTIONS] --export PATH=LOCATION..."
+    override_usage = "outrigger serve nfs [OPTIONS] LOCATION\n       outrigger serve nfs [OPTIONS] --export PATH=LOCATION... [--export-options PATH=OPTION,...]..."
 )]
 pub struct Nfs {
     /// The tree that is exported as `/`.
@@ -43,6 +49,11 @@ pub struct Nfs {
     /// Export the tree LOCATION as PATH; can be repeated.
     #[arg(long, value_name = "PATH=LOCATION", value_parser = clap::value_parser!(Exported))]
     export: Vec<Exported>,
+    /// Options of the export PATH alone, in the words of exports(5) where these have a meaning: ro, rw, allow=NETWORK, insecure,
+    /// secure, root_squash, no_root_squash, all_squash, anonuid=UID, anongid=GID; and those of its driver. What is not said is as for
+    /// all exports.
+    #[arg(long, value_name = "PATH=OPTION,...", value_parser = clap::value_parser!(OfExport))]
+    export_options: Vec<OfExport>,
     /// Listen at this address, port, or both. A port alone is one of 127.0.0.1; port 0 takes any that is free.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:2049", value_parser = address)]
     listen: SocketAddr,
@@ -62,51 +73,23 @@ pub struct Nfs {
     /// Refuse every change.
     #[arg(long)]
     read_only: bool,
-    /// Keep the key of file handles in DIR/outrigger. With another key, clients get "Stale file handle" after a restart.
+    /// Keep in DIR/outrigger what clients of a server that was started again need: the key of file handles, and the paths of files.
+    /// Without it they get "Stale file handle". Each server needs a DIR of its own.
     #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY", hide_env = true)]
     state: Option<PathBuf>,
-    /// Options of the drivers (`outrigger drivers` lists them).
+    /// Options of all exports, as in --export-options, and of their drivers (`outrigger drivers` lists them).
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 }
 
-/// A tree and the path it is exported as.
-#[derive(Debug, Clone)]
-struct Exported {
-    path: String,
-    location: OsString,
-}
-
-impl FromStr for Exported {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((path, location)) if path.starts_with('/') && !location.is_empty() => {
-                let names: Vec<&str> =
-                    path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
-                match names.contains(&"..") {
-                    true => Err("'..' in the PATH of an export".to_owned()),
-                    false => {
-                        Ok(Exported { path: format!("/{}", names.join("/")), location: location.into() })
-                    }
-                }
-            }
-            _ => Err("PATH=LOCATION expected, with a PATH that begins with '/', as in /music=HOST:music"
-                .to_owned()),
-        }
-    }
-}
-
-/// Whom `--squash` names.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Whom {
-    /// The superuser.
-    Root,
-    /// Everyone.
-    All,
-    /// No one: user numbers are taken as the client sends them.
-    None,
+/// A tree that is exported, until the server ends.
+struct Export<'a> {
+    path: &'a str,
+    location: &'a OsStr,
+    terms: Terms,
+    tree: Tree,
+    service: Arc<dyn Service>,
+    closes: Closes,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -125,75 +108,141 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-fn anonymous(text: &str) -> Result<(u32, u32), String> {
-    let numbers = text.split_once(':').map(|(uid, gid)| (uid.parse(), gid.parse()));
-    match numbers {
-        Some((Ok(uid), Ok(gid))) => Ok((uid, gid)),
-        _ => Err(format!("two numbers expected, as in {}:{}", NOBODY.0, NOBODY.1)),
-    }
-}
-
 impl Nfs {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        context.options().allow("serve", &self.options, "")?;
-        let options =
-            door::Options { callers: self.callers(), key: key::of(self.state.as_deref())?, held: HELD };
-        let root = self.location.iter().map(|location| ("/", location.as_os_str()));
-        let others = self.export.iter().map(|export| (export.path.as_str(), export.location.as_os_str()));
-        let named: Vec<(&str, &OsStr)> = root.chain(others).collect();
-        let trees =
-            named.iter().map(|(_, location)| self.tree(context, location)).collect::<Result<Vec<_>, _>>()?;
-        let stacks = trees
+        let lists: Vec<String> = self
+            .options
             .iter()
-            .map(|tree| stack(context, tree, self.read_only))
-            .collect::<Result<Vec<_>, StackError>>();
-        let stacks = stacks.map_err(|error| Failure::serious(error.to_string()))?;
-        let exported = named.iter().zip(&stacks).map(|((path, location), (service, _))| door::Tree {
-            name: (*path).to_owned(),
-            identity: identity(location),
-            service: service.clone(),
-            is_lasting: trees::is_lasting(location),
-        });
-        let exported = exported.collect();
-        context.trees.runtime.handle().block_on(async {
-            let server = Server::bind(self.listen, exported, options).await;
-            let server = server.map_err(|error| self.cannot(&error))?;
+            .chain(self.export_options.iter().map(|options| &options.list))
+            .cloned()
+            .collect();
+        context.options().allow("serve", &lists, "")?;
+        logging::start_by_default(MESSAGES);
+        context.trees.runtime.serve();
+        let named = self.named()?;
+        let handle = context.trees.runtime.handle();
+        // The address is the least that can be missing, and cannot be that of another server from here on.
+        let listener = TcpListener::bind(self.listen).map_err(|error| self.cannot(&error.into()))?;
+        let exports =
+            named.into_iter().map(|(path, location, terms)| self.open(context, path, location, terms));
+        let exports = exports.collect::<Result<Vec<_>, _>>()?;
+        let state = State::open(self.state.as_deref())?;
+        let options = door::Options { callers: Callers::default(), key: state.key()?, held: HELD };
+        let (trees, whole): (Vec<_>, Vec<_>) = exports.iter().map(|export| export.for_door(&state)).unzip();
+        if let Err(error) = state.forget_unused() {
+            tracing::warn!(%error, "what unused exports have left cannot be removed");
+        }
+        handle.block_on(async {
+            let server = Server::on(listener, trees, options).map_err(|error| self.cannot(&error))?;
             let address = server.address().map_err(|error| self.cannot(&error.into()))?;
-            announce(context, address, &named).map_err(output_failed)?;
+            announce(context, address, &exports).map_err(output_failed)?;
+            tell_manager("READY=1");
             context.cancel.unless_raised(server.run()).await;
+            tell_manager("STOPPING=1");
             server.close(PATIENCE).await;
             Ok::<_, Failure>(())
         })?;
-        let closed = stacks.iter().map(|(_, closes)| end(context, closes));
-        let stored = trees.iter().map(|tree| store(context, tree));
+        let closed = exports.iter().map(|export| end(context, &export.closes));
+        let stored = exports.iter().map(|export| store(context, &export.tree));
         // All, whatever became of one.
-        let ended: Vec<_> = closed.chain(stored).chain([context.trees.changed.close()]).collect();
+        let mut ended: Vec<_> = closed.chain(stored).chain([context.trees.changed.close()]).collect();
+        ended.extend(whole.into_iter().flatten().map(|whole| {
+            whole.mark().map_err(|error| Failure::new(format!("the paths of files cannot be kept: {error}")))
+        }));
         ended.into_iter().collect()
     }
 
-    fn callers(&self) -> Callers {
-        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        let squash = match (self.squash, uid.is_root()) {
-            (Some(Whom::Root), _) | (None, true) => Squash::Root,
-            // Files cannot be given to another user.
-            (Some(Whom::All), _) | (None, false) => Squash::All,
-            (Some(Whom::None), _) => Squash::None,
+    /// Paths, trees and options of the exports.
+    fn named(&self) -> Result<Vec<(&str, &OsStr, Terms)>, Failure> {
+        let root = self.location.iter().map(|location| ("/", location.as_os_str()));
+        let others = self.export.iter().map(|export| (export.path.as_str(), export.location.as_os_str()));
+        let named: Vec<(&str, &OsStr)> = root.chain(others).collect();
+        for (number, (path, _)) in named.iter().enumerate() {
+            if named[..number].iter().any(|(other, _)| other == path) {
+                return Err(Failure::serious(format!("two trees are exported as '{path}'")));
+            }
+        }
+        let is_unknown = |options: &&OfExport| named.iter().all(|(path, _)| *path != options.path);
+        if let Some(options) = self.export_options.iter().find(is_unknown) {
+            return Err(Failure::serious(format!(
+                "--export-options {}={}: nothing is exported as '{}'",
+                options.path, options.list, options.path
+            )));
+        }
+        let all = Terms::of(self.options.iter().map(String::as_str))
+            .map_err(|why| Failure::serious(format!("-o {why}")))?;
+        let all = all.or(&self.terms());
+        let terms = |path: &str| {
+            let own = self.export_options.iter().filter(|options| options.path == path);
+            own.fold(all.clone(), |terms, options| options.terms.clone().or(&terms))
         };
-        let own = if uid.is_root() { NOBODY } else { (uid.as_raw(), gid.as_raw()) };
-        let (networks, any_port) = (self.allow.clone(), self.insecure);
-        Callers { networks, any_port, squash, anonymous: self.anonymous.unwrap_or(own) }
+        Ok(named.into_iter().map(|(path, location)| (path, location, terms(path))).collect())
     }
 
-    fn tree(&self, context: &Context, location: &OsStr) -> Result<Tree, Failure> {
-        let mut options = self.options.clone();
+    /// What the arguments say of all exports.
+    fn terms(&self) -> Terms {
+        Terms {
+            read_only: self.read_only.then_some(true),
+            squash: self.squash,
+            anonymous_uid: self.anonymous.map(|(uid, _)| uid),
+            anonymous_gid: self.anonymous.map(|(_, gid)| gid),
+            any_port: self.insecure.then_some(true),
+            networks: self.allow.clone(),
+            driver: Vec::new(),
+        }
+    }
+
+    fn open<'a>(
+        &self,
+        context: &Context,
+        path: &'a str,
+        location: &'a OsStr,
+        terms: Terms,
+    ) -> Result<Export<'a>, Failure> {
+        let mut options = terms.driver.clone();
         if trees::guards_itself(&context.trees, location, &options) {
             options.push("guard".to_owned());
         }
-        trees::mountable(&context.trees, location, &options, None)
+        let is_read_only = terms.read_only.unwrap_or(false);
+        if is_read_only && trees::is_of_kernel_code(&context.trees, location, &terms.driver) {
+            options.push("ro".to_owned());
+        }
+        let tree = trees::mountable(&context.trees, location, &options, None)?;
+        let stack = stack(context, &tree, is_read_only);
+        let (service, closes) = stack.map_err(|error| Failure::serious(error.to_string()))?;
+        Ok(Export { path, location, terms, tree, service, closes })
     }
 
     fn cannot(&self, error: &Error) -> Failure {
         Failure::new(format!("cannot listen at {}: {error}", self.listen))
+    }
+}
+
+impl Export<'_> {
+    /// The tree as the door takes it, with what is to be done in the end.
+    fn for_door(&self, state: &State) -> (door::Tree, Option<Whole>) {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let (identity, is_lasting) = (identity(self.location), trees::is_lasting(self.location));
+        let (mut paths, mut whole): (Option<Paths>, _) = (None, None);
+        if is_lasting && needs_paths(&*self.service) {
+            match state.paths(number_of(self.path, &identity)) {
+                Ok((known, mark)) => (paths, whole) = (Some(known), Some(mark)),
+                Err(error) => tracing::warn!(
+                    target: "outrigger_door_nfs",
+                    "file handles of '{}' will be stale when the server is started again: {error}",
+                    self.path
+                ),
+            }
+        }
+        let tree = door::Tree {
+            name: self.path.to_owned(),
+            identity,
+            service: self.service.clone(),
+            is_lasting,
+            callers: Some(self.terms.callers((uid.as_raw(), gid.as_raw()))),
+            paths,
+        };
+        (tree, whole)
     }
 }
 
@@ -226,20 +275,40 @@ pub fn identity(location: &OsStr) -> Vec<u8> {
     path.unwrap_or_else(|_| location.to_owned()).into_encoded_bytes()
 }
 
-/// Prints the address and the exports in one write: a reader may close the pipe after the first line.
-fn announce(context: &Context, address: SocketAddr, named: &[(&str, &OsStr)]) -> io::Result<()> {
-    let line = |(path, location): &(&str, &OsStr)| {
-        let location = location.to_string_lossy();
+/// Prints the exports, and how a client mounts them, in one write: a reader may close the pipe after the first line.
+fn announce(context: &Context, address: SocketAddr, exports: &[Export<'_>]) -> io::Result<()> {
+    let line = |Export { path, location, .. }: &Export<'_>| {
+        let (location, mount) = (location.to_string_lossy(), mount(address, path));
         match context.json {
             true => {
-                format!("{}\n", json!({ "address": address.to_string(), "path": path, "location": location }))
+                let object = json!({ "address": address.to_string(), "path": path, "location": location, "mount": mount });
+                format!("{object}\n")
             }
-            false => format!("{address} exports {path}: {location}\n"),
+            false => format!("{address} exports {path}: {location}\n    {mount}\n"),
         }
     };
     let mut out = io::stdout().lock();
-    out.write_all(named.iter().map(line).collect::<String>().as_bytes())?;
+    out.write_all(exports.iter().map(line).collect::<String>().as_bytes())?;
     out.flush()
+}
+
+/// What the superuser of a client with Linux types.
+fn mount(address: SocketAddr, path: &str) -> String {
+    let (port, ip) = (address.port(), address.ip());
+    let host = match ip {
+        ip if ip.is_unspecified() => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+        IpAddr::V4(ip) => ip.to_string(),
+    };
+    let protocol = if ip.is_ipv6() && !ip.is_unspecified() { "tcp6" } else { "tcp" };
+    let path = if path.contains(|c: char| !c.is_ascii_alphanumeric() && !"/._-".contains(c)) {
+        format!("'{}'", path.replace('\'', "'\\''"))
+    } else {
+        path.to_owned()
+    };
+    format!(
+        "mount -t nfs -o vers=3,proto={protocol},port={port},mountport={port},mountproto={protocol},nolock {host}:{path} DIR"
+    )
 }
 
 /// Closes what clients have opened without knowing it.
@@ -266,5 +335,21 @@ pub fn store(context: &Context, tree: &Tree) -> Result<(), Failure> {
     match lost.first() {
         Some(lost) => Err(Failure::new(format!("what a client has written is lost: {}", lost.error))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_for_a_client_names_the_host_as_mount_takes_it() {
+        let shown = |address: &str, path| mount(address.parse().unwrap(), path);
+        let options = |protocol| {
+            format!("mount -t nfs -o vers=3,proto={protocol},port=7,mountport=7,mountproto={protocol},nolock")
+        };
+        assert_eq!(shown("192.0.2.1:7", "/"), format!("{} 192.0.2.1:/ DIR", options("tcp")));
+        assert_eq!(shown("[2001:db8::1]:7", "/a b"), format!("{} [2001:db8::1]:'/a b' DIR", options("tcp6")));
+        assert!(!shown("0.0.0.0:7", "/").contains("0.0.0.0"));
     }
 }

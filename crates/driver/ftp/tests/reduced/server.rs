@@ -26,6 +26,8 @@ pub struct Ways {
     pub ignores_rest: bool,
     /// The size that MLST and MLSD tell of every file, if not its own.
     pub told_size: Option<u64>,
+    /// The size that is told so next, and once only.
+    pub told_once: Option<u64>,
     /// MDTM with a time before the name sets it.
     pub sets_times: bool,
     /// A command that is done, and never answered.
@@ -80,6 +82,12 @@ impl Server {
     pub fn asked(&self, verb: &str) -> usize {
         let asked = self.shared.asked.lock().expect("no panic");
         asked.iter().filter(|line| line.split(' ').next() == Some(verb)).count()
+    }
+
+    /// The last command of this kind, as it was sent.
+    pub fn last(&self, verb: &str) -> String {
+        let asked = self.shared.asked.lock().expect("no panic");
+        asked.iter().rfind(|line| line.split(' ').next() == Some(verb)).cloned().unwrap_or_default()
     }
 
     /// Waits until a command was sent.
@@ -265,7 +273,9 @@ impl Session {
             true => format!("UNIX.mode={:o};", meta.mode() & 0o7777),
             false => String::new(),
         };
-        let size = self.shared.ways().told_size.unwrap_or(meta.len());
+        let mut ways = self.shared.ways();
+        let size = ways.told_once.take().or(ways.told_size).unwrap_or(meta.len());
+        drop(ways);
         format!("type={kind};size={size};modify={};{mode}", stamp(meta.mtime()))
     }
 }

@@ -214,3 +214,74 @@ fn the_end_waits_for_what_is_being_opened_also_if_that_fails() {
         bench.finish();
     }
 }
+
+/// A client of a server without privileges extracts an archive with read-only files.
+#[test]
+fn a_new_file_that_its_owner_cannot_open_is_open_for_who_made_it() {
+    let bench = Bench::new();
+    assert!(matches!(bench.ask(make(0o100_444)), Reply::Entry(made) if made.node == FILE));
+    bench.ask(write(FILE));
+    bench.ask(fsync(FILE));
+    assert_eq!(bench.ops(), [OpCode::Create, Wrote, Synced], "nothing is opened");
+    bench.ask_as(Credentials::new(7, 7), write(FILE));
+    assert_eq!(bench.ops(), [Opens, Wrote], "another caller has to open it");
+    bench.pass(6);
+    assert_eq!(bench.ops(), [Flushed, Closes, Flushed, Closes]);
+    for mode in [0o100_644, 0o100_600, 0o010_444] {
+        bench.ask(make(mode));
+        assert_eq!(bench.ops(), [OpCode::MkNod], "{mode:o}");
+    }
+    bench.finish();
+}
+
+#[test]
+fn it_is_open_also_where_the_tree_needs_no_handles() {
+    let (sim, used) = (Sim::new(1), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&used);
+    let answer = move |_: &Cx, request: &Request| {
+        let opened = Opened { handle: Handle(5), ..Opened::default() };
+        lock(&seen).push(match request {
+            Request::Write(op) => (request.op(), op.handle),
+            Request::Release(op) => (request.op(), op.handle),
+            _ => (request.op(), Handle::NONE),
+        });
+        Step::Now(match request {
+            Request::Create(_) => Reply::Created(Created { entry: entry(FILE), opened }),
+            Request::Write(_) => Reply::Count(Count(1)),
+            _ => Reply::Done(()),
+        })
+    };
+    let driver: Arc<dyn Service> = Arc::new(NoHandles(Scripted::with_ops(&sim, ALL, answer)));
+    let layer = CloseSim::new(Options::default(), sim.clone());
+    let top = Stack::new(driver).push(layer).expect("any order is good").service();
+    for request in [write(FILE), make(0o100_444), write(FILE), write(OTHER)] {
+        let (top, cx) = (Arc::clone(&top), Cx::new(7, USER, "test"));
+        sim.block_on(async move { top.call(&cx, request).await });
+    }
+    sim.run();
+    let (open, none) = (Handle(5), Handle::NONE);
+    let expected = [
+        (Wrote, none),
+        (OpCode::Create, none),
+        (Wrote, open),
+        (Wrote, none),
+        (Flushed, none),
+        (Closes, open),
+    ];
+    assert_eq!(*lock(&used), expected);
+}
+
+/// A tree that reads and writes without handles.
+struct NoHandles(Arc<Scripted>);
+
+impl Service for NoHandles {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        self.0.call(cx, request)
+    }
+    fn abilities(&self) -> Abilities {
+        Abilities { anonymous_io: true, ..self.0.abilities() }
+    }
+    fn attach(&self, notify: Arc<dyn outrigger_core::Notify>) {
+        self.0.attach(notify);
+    }
+}

@@ -72,6 +72,19 @@ impl Mounted {
         self.superblock.unmount(&self.mountpoint);
     }
 
+    /// Says what is lost when this process ends now.
+    pub fn name_losses(&self) {
+        self.served
+            .as_ref()
+            .and_then(|served| served.locator.lost_if_it_ends(&served.tree, &self.mountpoint));
+    }
+
+    /// Ends this process and the mount, of which something may not be stored.
+    pub fn cut_off(&self) -> ! {
+        self.seat.ending();
+        std::process::exit(1)
+    }
+
     /// What became of the workers that do not serve any more.
     fn given_up(&self) -> ErrorStatus {
         let death = self.seat.history().and_then(|history| history.last_death);
@@ -117,7 +130,8 @@ impl Controlled for Mounted {
 
     fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
         let Some(Served { tree, locator, .. }) = &self.served else { return Unwritten::default() };
-        Unwritten { lost: locator.lost(tree), ..unwritten(&tree.caches, &self.runtime, marks, patience) }
+        let left = unwritten(&tree.caches, &self.runtime, marks, patience);
+        Unwritten { lost: locator.lost(tree), ..left }
     }
 
     fn prepare_upgrade(&self, _: &[Reads]) -> Result<(), String> {

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opening and closing an automounted tree, on a thread of its own: both may take as long as a host does.
+
+use super::map::Leads;
+use crate::messages::Report;
+use crate::status::Failure;
+use crate::tree_options::TreeOptions;
+use crate::trees::{self, Tree, Trees};
+use futures_channel::oneshot;
+use outrigger_core::{BoxFuture, Cancel, DriverClass, Errno, Result, Runtime, Stack, StackError, lock};
+use outrigger_layer_cache::Control as CacheControl;
+use outrigger_layer_demux::{Apart, Ending, Hosted, OpenTree};
+use outrigger_layer_simulate::Simulate;
+use std::rc::Rc;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// How long writing to disk what was read may take when a tree is closed.
+const KEEP_DEADLINE: Duration = Duration::from_secs(2);
+
+/// How trees are opened.
+pub(super) struct Opening {
+    pub(super) options: TreeOptions,
+}
+
+/// A tree that a name leads to.
+pub(super) struct Opener {
+    leads: Leads,
+    shown: String,
+    identity: String,
+    opening: Arc<Opening>,
+}
+
+impl Opener {
+    pub(super) fn new(leads: Leads, opening: Arc<Opening>) -> Self {
+        Opener { shown: leads.shown(), identity: leads.identity(), leads, opening }
+    }
+}
+
+impl OpenTree for Opener {
+    fn location(&self) -> &str {
+        &self.shown
+    }
+
+    fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    fn open(&self) -> BoxFuture<'static, Result<Hosted>> {
+        let (sender, receiver) = oneshot::channel();
+        let (leads, options) = (self.leads.clone(), self.opening.options.clone());
+        let thread = thread::Builder::new().name("tree".into());
+        let started = thread.spawn(move || host(leads, options, sender));
+        Box::pin(async move {
+            started?;
+            receiver.await.unwrap_or_else(|_| Err(Errno::EIO.because("the thread that opens the tree ended")))
+        })
+    }
+}
+
+/// Opens a tree, and stays with it until it is closed.
+fn host(leads: Leads, options: TreeOptions, opened: oneshot::Sender<Result<Hosted>>) {
+    let trees = Trees::new(false, options, Cancel::default(), Rc::new(Report::new("automount")));
+    let tree = match open(&trees, &leads) {
+        Ok(tree) => tree,
+        Err(failure) => {
+            // It is said to whoever asks for the tree.
+            let _ = opened.send(Err(failure.into()));
+            return;
+        }
+    };
+    let (orders, order) = mpsc::channel();
+    let hosted =
+        stack(&trees, &tree).map_err(|error| Errno::EINVAL.because(error.to_string())).map(|service| {
+            let ending = Arc::new(Thread { caches: tree.caches.clone(), orders: Mutex::new(orders) });
+            Hosted { service, is_lasting: trees::is_lasting(&leads.location), ending }
+        });
+    if opened.send(hosted).is_err() {
+        return;
+    }
+    // The other end is dropped with the tree, and never before it is closed.
+    if let Ok(closed) = order.recv() {
+        let _: std::result::Result<(), _> = oneshot::Sender::send(closed, close(&trees, &tree));
+    }
+}
+
+fn open(trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
+    let mut options = vec![leads.options.clone()];
+    if trees::guards_itself(trees, &leads.location, &options) {
+        options.push("guard".to_owned());
+    }
+    trees::mountable(trees, &leads.location, &options, None)
+}
+
+/// What a kernel needs of every tree alike. Calls to trees of this machine, which may wait after all, have threads of their own.
+fn stack(trees: &Trees, tree: &Tree) -> std::result::Result<Arc<dyn outrigger_core::Service>, StackError> {
+    let service = Stack::new(Arc::clone(&tree.service)).push(Simulate::new())?.service();
+    if service.abilities().class == DriverClass::Network {
+        return Ok(service);
+    }
+    let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
+    Ok(Arc::new(Apart::new(service, runtime)))
+}
+
+/// Stores what programs have written, and ends the tree.
+fn close(trees: &Trees, tree: &Tree) -> Result<()> {
+    let mut lost = Vec::new();
+    for cache in &tree.caches {
+        trees.runtime.handle().block_on(async {
+            cache.end().await;
+            cache.kept_within(KEEP_DEADLINE).await;
+        });
+        lost.extend(cache.lost());
+    }
+    let closed = tree.control.as_ref().map_or(Ok(()), |control| control.close());
+    let stored = trees.changed.close();
+    if let Some(first) = lost.first() {
+        let others =
+            if lost.len() > 1 { format!(" (and of {} more files)", lost.len() - 1) } else { String::new() };
+        return Err(Errno::EIO.because(format!("what was written is lost: {}{others}", first.error)));
+    }
+    closed.and(stored.map_err(Into::into))
+}
+
+/// The thread of an open tree.
+struct Thread {
+    caches: Vec<CacheControl>,
+    orders: Mutex<Sender<oneshot::Sender<Result<()>>>>,
+}
+
+impl Ending for Thread {
+    fn unwritten(&self) -> Option<String> {
+        let left = self.caches.iter().map(|cache| cache.unwritten(cache.mark()));
+        let (files, bytes) = left.fold((0, 0), |sum, left| (sum.0 + left.0, sum.1 + left.1));
+        let s = if files == 1 { "" } else { "s" };
+        (files > 0).then(|| format!("{bytes} bytes of {files} file{s} are not written"))
+    }
+
+    fn flush(&self) {
+        self.caches.iter().for_each(CacheControl::flush);
+    }
+
+    fn close(&self) -> BoxFuture<'static, Result<()>> {
+        let (sender, receiver) = oneshot::channel();
+        // A thread that has ended drops what it gets.
+        let _ = lock(&self.orders).send(sender);
+        Box::pin(async move {
+            receiver.await.unwrap_or_else(|_| Err(Errno::EIO.because("the thread of the tree ended")))
+        })
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The layer `union`: archives and directories that look changeable.
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use support::{Place, can_mount, kill_server, status};
+
+#[test]
+fn an_archive_is_changed_in_another_directory() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/d/file", "content");
+    place.file("src/d/other", "other");
+    place.file("src/top", "top");
+    place.tar("image.tar", "src");
+    fs::create_dir(place.at("upper")).unwrap();
+    let upper = format!("union=upper={}", place.at("upper").display());
+    place.run(&["mount", "--layer", &upper, "image.tar", "m"]).ok();
+    fs::write(place.at("m/d/file"), "changed").unwrap();
+    fs::remove_file(place.at("m/d/other")).unwrap();
+    fs::rename(place.at("m/top"), place.at("m/bottom")).unwrap();
+    let inode = fs::metadata(place.at("m/bottom")).unwrap().ino();
+    place.unmount("m");
+    place.run(&["mount", "--layer", &upper, "image.tar", "m"]).ok();
+    assert_eq!(fs::read_to_string(place.at("m/d/file")).unwrap(), "changed");
+    assert_eq!(fs::read_to_string(place.at("m/bottom")).unwrap(), "top");
+    assert!(!place.at("m/d/other").exists() && !place.at("m/top").exists() && inode != 0);
+    place.unmount("m");
+    assert!(place.at("upper/d/.wh.other").exists() && place.at("upper/.wh.top").exists());
+    let listed = place.run(&["--layer", &upper, "ls", "image.tar::/"]).ok();
+    assert_eq!(listed, "bottom\nd\n");
+    let refused = place.run(&["mount", "--layer", "union", "image.tar", "m"]).refused(1);
+    assert!(refused.contains("upper=LOCATION"), "{refused}");
+}
+
+#[test]
+fn files_stay_open_when_the_server_dies() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("lower/d/file", "content of the lower tree");
+    place.file("lower/gone", "without a name");
+    fs::create_dir(place.at("upper")).unwrap();
+    let upper = format!("union=upper={}", place.at("upper").display());
+    place.run(&["mount", "--layer", &upper, "lower", "m"]).ok();
+    let reader = fs::File::open(place.at("m/gone")).unwrap();
+    fs::remove_file(place.at("m/gone")).unwrap();
+    let writer = OpenOptions::new().read(true).write(true).open(place.at("m/d/file")).unwrap();
+    let inode = writer.metadata().unwrap().ino();
+    for number in 0..3_u64 {
+        kill_server(&place, "KILL");
+        writer.write_all_at(b"!", number).unwrap();
+        let mut read = [0; 14];
+        reader.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(&read, b"without a name");
+    }
+    assert_eq!(fs::read_to_string(place.at("m/d/file")).unwrap(), "!!!tent of the lower tree");
+    assert_eq!(fs::metadata(place.at("m/d/file")).unwrap().ino(), inode);
+    assert_eq!(status(&place, "/guard/deaths"), Some(3));
+    drop((reader, writer));
+    place.unmount("m");
+    assert_eq!(fs::read_to_string(place.at("lower/d/file")).unwrap(), "content of the lower tree");
+    assert!(place.at("lower/gone").exists());
+}
