@@ -33,6 +33,7 @@
 pub mod cases;
 pub mod ftp;
 pub mod mount;
+pub mod nfs;
 pub mod sample;
 pub mod sftp;
 
