@@ -75,8 +75,9 @@ impl Link {
     pub(crate) async fn mount(self: &Arc<Self>, path: &[u8]) -> Result<FileHandle, Error> {
         let long = |_| Errno::ENAMETOOLONG.because("the path of an export has at most 1024 bytes");
         let dir = DirPath::new(path.to_vec()).map_err(long)?;
-        let Mounted { handle, flavors } =
-            self.mounting::<mounting::Mnt>(&dir).await?.map_err(|status| self.not_mounted(path, status))?;
+        let link = Arc::clone(self);
+        let mounted = self.apart(async move { link.mounting::<mounting::Mnt>(&dir).await }).await?;
+        let Mounted { handle, flavors } = mounted.map_err(|status| self.not_mounted(path, status))?;
         if !flavors.is_empty() && !flavors.iter().any(|&flavor| matches!(flavor, AUTH_SYS | AUTH_NONE)) {
             let why = format!("{}:{} wants other credentials than AUTH_SYS", self.host, path.escape_ascii());
             return Err(Errno::EACCES.because(why));
@@ -100,7 +101,8 @@ impl Link {
     /// # Errors
     /// Why it does not say.
     pub(crate) async fn exports(self: &Arc<Self>) -> Result<Vec<Vec<u8>>> {
-        let list = self.mounting::<mounting::Export>(&()).await?;
+        let link = Arc::clone(self);
+        let list = self.apart(async move { link.mounting::<mounting::Export>(&()).await }).await?;
         Ok(list.0.into_iter().map(|export| export.path.to_vec()).collect())
     }
 }

@@ -166,18 +166,29 @@ impl Link {
         }
     }
 
-    /// The connection; made once, by a task of its own.
+    /// The connection; made once.
     async fn present(self: &Arc<Self>) -> Result<Mux> {
         let mut present = Arc::clone(&self.mux).lock_owned().await;
         if let Some(mux) = present.as_ref().filter(|mux| mux.is_open()) {
             return Ok(mux.clone());
         }
-        let (link, (sender, receiver)) = (Arc::clone(self), oneshot::channel());
-        self.runtime.spawn(Box::pin(async move {
+        let link = Arc::clone(self);
+        let dialing = async move {
             let dialed = link.outage.connect(link.options.timeout, || link.dial()).await;
             *present = dialed.as_ref().ok().cloned();
-            drop(present);
-            let _ = sender.send(dialed);
+            dialed
+        };
+        self.apart(dialing).await
+    }
+
+    /// Does something by a task of its own: connections are made where the runtime is, and whoever waits for it.
+    pub(crate) async fn apart<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.runtime.spawn(Box::pin(async move {
+            let _ = sender.send(work.await);
         }));
         receiver.await.unwrap_or_else(|_| Err(Errno::ENOTCONN.because("the program is ending")))
     }
