@@ -8,13 +8,15 @@
 use crate::notes::Notes;
 use bytes::Bytes;
 use outrigger_core::{Error, Keep, Node, Result, lock};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::RwLock;
 
 /// With so much content of all files, writes are to be stable at once, in bytes.
 const ALL_MAX: usize = 128 << 20;
+/// What a piece takes beside its content, in bytes.
+const PIECE: usize = 256;
 /// Smaller pieces are copied, so that none of them keeps a large buffer in memory.
 const COPIED: usize = 64 << 10;
 /// How many files can be noted.
@@ -56,7 +58,7 @@ pub struct UncommittedFile<A> {
 }
 
 struct State<A> {
-    pieces: Vec<Piece<A>>,
+    pieces: VecDeque<Piece<A>>,
     next: u64,
     bytes: usize,
     lost: Option<Error>,
@@ -64,7 +66,7 @@ struct State<A> {
 
 impl<A> Default for UncommittedFile<A> {
     fn default() -> Self {
-        let state = State { pieces: Vec::new(), next: 0, bytes: 0, lost: None };
+        let state = State { pieces: VecDeque::new(), next: 0, bytes: 0, lost: None };
         UncommittedFile { order: RwLock::default(), state: Mutex::new(state) }
     }
 }
@@ -72,7 +74,7 @@ impl<A> Default for UncommittedFile<A> {
 impl<A: Clone> UncommittedFile<A> {
     /// The oldest piece.
     pub fn first(&self) -> Option<Piece<A>> {
-        lock(&self.state).pieces.first().cloned()
+        lock(&self.state).pieces.front().cloned()
     }
 
     /// The number that the next piece gets.
@@ -80,7 +82,7 @@ impl<A: Clone> UncommittedFile<A> {
         lock(&self.state).next
     }
 
-    /// How much content there is, in bytes.
+    /// How much memory the content takes, in bytes.
     pub fn bytes(&self) -> usize {
         lock(&self.state).bytes
     }
@@ -149,10 +151,10 @@ impl<A: Clone> Uncommitted<A> {
         if piece.data.len() < COPIED {
             piece.data = Bytes::copy_from_slice(&piece.data);
         }
-        self.bytes.fetch_add(piece.data.len(), Ordering::Relaxed);
-        state.bytes += piece.data.len();
+        self.bytes.fetch_add(piece.data.len() + PIECE, Ordering::Relaxed);
+        state.bytes += piece.data.len() + PIECE;
         (piece.number, state.next) = (state.next, state.next + 1);
-        state.pieces.push(piece);
+        state.pieces.push_back(piece);
         true
     }
 
@@ -162,8 +164,9 @@ impl<A: Clone> Uncommitted<A> {
         let mut state = lock(&file.state);
         let count = state.pieces.partition_point(|piece| piece.number < end);
         let is_lost = |piece: &Piece<A>| life.is_some_and(|life| piece.verifier != life);
-        let lost = state.pieces[..count].iter().position(is_lost);
-        let bytes: usize = state.pieces.drain(..lost.unwrap_or(count)).map(|piece| piece.data.len()).sum();
+        let lost = state.pieces.iter().take(count).position(is_lost);
+        let bytes: usize =
+            state.pieces.drain(..lost.unwrap_or(count)).map(|piece| piece.data.len() + PIECE).sum();
         state.bytes -= bytes;
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if state.pieces.is_empty() {
@@ -221,9 +224,9 @@ mod tests {
         assert_eq!(file.first().map(|piece| (piece.number, piece.offset)), Some((2, 3)));
         assert!(kept.drop_before(NODE, &file, u64::MAX, Some(1)), "and keeps what came later");
         assert!(!kept.drop_before(NODE, &file, 3, None));
-        assert_eq!((file.first().map(|piece| piece.offset), file.bytes()), (Some(14), 7));
+        assert_eq!((file.first().map(|piece| piece.offset), file.bytes()), (Some(14), PIECE + 7));
         assert!(!kept.drop_before(NODE, &file, end, Some(2)), "it came after what was stored");
-        assert_eq!(file.bytes(), 7);
+        assert_eq!(file.bytes(), PIECE + 7);
         assert!(!kept.drop_before(NODE, &file, u64::MAX, Some(1)));
         drop(file);
         kept.tidy(NODE);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opening files, reading and writing.
 
-use crate::convert;
+use crate::convert::{self, SIZE_MAX};
 use crate::inner::{Inner, is_above, sent};
 use crate::unstable::{Kept, Writer};
 use bytes::Bytes;
@@ -124,6 +124,9 @@ impl Inner {
 
     pub(crate) async fn read(&self, cx: &Cx, op: Read) -> Result<Payload> {
         let user = self.user(cx, op.handle)?;
+        if op.offset > SIZE_MAX {
+            return Ok(Payload::EMPTY);
+        }
         let (auth, len) = (&user.writer.auth, op.len as usize);
         let file = self.handle(auth, op.node).await?;
         let each = self.limits(auth, file).await?.read;
@@ -178,6 +181,9 @@ impl Inner {
 
     pub(crate) async fn write(&self, cx: &Cx, op: Write) -> Result<u64> {
         let user = self.user(cx, op.handle)?;
+        if op.offset > SIZE_MAX - op.data.len() as u64 {
+            return Err(Errno::EFBIG.into());
+        }
         let (node, auth) = (op.node, &user.writer.auth);
         let file = self.handle(auth, node).await?;
         let each = self.limits(auth, file).await?.write;
@@ -234,7 +240,7 @@ impl Inner {
     ) -> Result<Option<types::Attrs>> {
         let object = self.handle(auth, node).await?;
         let kept = attrs.size.map(|_| self.unstable.of(node));
-        let _alone = match &kept {
+        let alone = match &kept {
             Some(kept) => {
                 let alone = kept.order.write().await;
                 // What is cut off must not be written again later.
@@ -244,8 +250,13 @@ impl Inner {
             None => None,
         };
         let args = SetAttrArgs { object, attrs, guard: None };
-        let done = self.link.ask::<nfs::SetAttr, _, _>(auth, &args, 0).await?;
-        Ok(done.wcc.after)
+        let done = self.link.ask::<nfs::SetAttr, _, _>(auth, &args, 0).await;
+        drop(alone);
+        if kept.is_some() {
+            drop(kept);
+            self.unstable.tidy(node);
+        }
+        Ok(done?.wcc.after)
     }
 
     pub(crate) async fn setattr(&self, cx: &Cx, op: SetAttr) -> Result<Attrs> {

@@ -10,7 +10,7 @@ use outrigger_proto_nfs3::xdr::{Array, Text};
 use outrigger_toolkit_remote::groups_of;
 
 /// The largest size that files have on Linux: more is nothing that a program could count with.
-const SIZE_MAX: u64 = i64::MAX as u64;
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 
 /// Attributes of a file in the file system `home`; what is in others gets another device number.
 pub(crate) fn attr(attrs: &nfs::Attrs, home: u64) -> Attr {
