@@ -78,6 +78,8 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (Testing, _) => true,
         (_, Testing) => false,
         (Core, CoreDerive) | (Client | Remote | Runtime | Succession, Core) | (Proto(_), Proto(_)) => true,
+        // Who asks at a terminal, and reads files with passwords.
+        (Remote, Host) => true,
         // A driver that serves mounts by itself.
         (Kernel, Core | Proto(_) | Layer(_) | Succession) => true,
         (Kernel, Door(name)) => name == "fuse",
