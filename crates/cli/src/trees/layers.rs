@@ -18,6 +18,7 @@ pub const LAYERS: &[LayerInfo] = &[
     outrigger_layer_permissions::LAYER,
     outrigger_layer_simulate::LAYER,
     outrigger_layer_closesim::LAYER,
+    outrigger_layer_crypt::LAYER,
     outrigger_layer_deadline::LAYER,
     outrigger_layer_fault::LAYER,
     outrigger_layer_trace::LAYER,
@@ -139,7 +140,8 @@ impl StackBuilder<'_> {
     ) -> Result<Self, Failure> {
         let same_below = self.stack.names().iter().filter(|below| **below == name).count();
         let serves_others = self.user == User::Mount;
-        let site = Site { keep: self.keep, serves_others, same_below, ..Site::new(&self.runtime) };
+        let below = Some(self.stack.top());
+        let site = Site { keep: self.keep, serves_others, same_below, below, ..Site::new(&self.runtime) };
         let made = make(&site).map_err(|error| {
             let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
             Failure::serious(format!("--layer {spec}: {why}"))
