@@ -178,8 +178,10 @@ impl Below<'_> {
             return Ok(Count(0));
         }
         let size = self.size(&at).await?;
-        let opened = self.inner.flags(node, handle).unwrap_or(OpenFlags::empty());
-        let at_end = !cached && self.appends.unwrap_or(opened.contains(OpenFlags::APPEND));
+        let opened = self.inner.flags(node, handle);
+        self.must_write(node, handle, true)?;
+        let appends = opened.is_some_and(|flags| flags.contains(OpenFlags::APPEND));
+        let at_end = !cached && self.appends.unwrap_or(appends);
         let offset = if at_end { size } else { op.offset };
         self.put(&at, offset, &data).await
     }

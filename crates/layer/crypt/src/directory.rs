@@ -138,7 +138,15 @@ impl Below<'_> {
         let stored = self.new_place(op.dir, &op.name).await?;
         let turn = self.inner.names.look().await;
         let below = flags_below(flags).difference(OpenFlags::TRUNC);
-        let created = self.ask(Create { name: stored.name, flags: below, ..op }).await?;
+        let asked = |flags| self.ask(Create { name: stored.name.clone(), flags, ..op.clone() });
+        let created = match flags.writes() {
+            true => asked(below).await?,
+            // Who makes a file for reading leaves one with a header all the same. One that is there may not be open to writing.
+            false => match asked(below | OpenFlags::READ_WRITE).await {
+                Err(error) if error.errno == Errno::EACCES => asked(below).await?,
+                made => made?,
+            },
+        };
         drop(turn);
         self.created(created, flags).await
     }

@@ -96,8 +96,8 @@ impl Below<'_> {
                 }
             });
             let at = At::new(&file, node, handle);
-            // Without a handle nobody will close it.
-            if handle == Handle::NONE { self.settle(&at).await } else { Ok(()) }
+            // Without a handle, or with one for reading, nobody will write it.
+            if handle == Handle::NONE || !flags.writes() { self.settle(&at).await } else { Ok(()) }
         } else if flags.contains(OpenFlags::TRUNC) {
             let _turn = file.turns.change().await;
             created.entry.attr.size = HEADER as u64;
@@ -202,6 +202,10 @@ impl Below<'_> {
         if len == 0 {
             return Err(Errno::EINVAL.into());
         }
+        if mode == FallocateMode::PUNCH_HOLE {
+            return Err(Errno::EOPNOTSUPP.because("a hole keeps the size (fallocate(2))"));
+        }
+        self.must_write(node, handle, true)?;
         let file = self.inner.file(node);
         let _turn = file.turns.change().await;
         let at = At::new(&file, node, handle);
@@ -226,6 +230,15 @@ impl Below<'_> {
             self.resize(&at, end, SetAttrs::default()).await?;
         }
         Ok(())
+    }
+
+    /// That a handle was opened for writing, and unless `appends` suffices at any place: the one below may do more.
+    pub(crate) fn must_write(&self, node: Node, handle: Handle, appends: bool) -> Result<()> {
+        let refused = |flags: OpenFlags| !flags.writes() || !appends && flags.contains(OpenFlags::APPEND);
+        match self.inner.flags(node, handle) {
+            Some(flags) if refused(flags) => Err(Errno::EBADF.into()),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) async fn lseek(&self, op: Seek) -> Result<Offset> {
@@ -268,6 +281,7 @@ impl Below<'_> {
 
     pub(crate) async fn copy_range(&self, op: CopyRange, kill_setid: bool) -> Result<Count> {
         let CopyRange { node, handle, offset, to_node, to_handle, to_offset, len } = op;
+        self.must_write(to_node, to_handle, false)?;
         let (from, to) = (self.inner.file(node), self.inner.file(to_node));
         let source = At::new(&from, node, handle);
         let target = At { kill_setid, ..At::new(&to, to_node, to_handle) };

@@ -363,3 +363,16 @@ fn a_file_that_was_made_and_not_closed_can_be_written_again() {
     file.and_then(|file| file.close()).expect("it is stored");
     assert_eq!(both.read("file"), Ok(Vec::new()));
 }
+
+#[test]
+fn a_file_that_is_made_by_an_open_for_reading_is_whole() {
+    let both = Both::new();
+    let root = both.shown().root().expect("a root");
+    let (_, file) = root.create(&named("file"), 0o644, OpenFlags::empty()).expect("a file");
+    assert_eq!(file.write_at(0, Bytes::from_static(b"x")).map_err(|error| error.errno), Err(Errno::EBADF));
+    file.close().expect("it is closed");
+    assert_eq!(both.read("file"), Ok(Vec::new()));
+    // One that is there and cannot be written is opened.
+    let (_, file) = root.create(&named("file"), 0o644, OpenFlags::empty()).expect("it opens");
+    assert_eq!(file.read_at(0, 10).expect("it can be read"), "");
+}
