@@ -31,7 +31,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("crates/layer/cache/src/lib.rs", "has a method for each operation it answers by itself"),
     ("crates/layer/cache/src/open.rs", "takes a handle out that attributes do not need"),
     ("crates/layer/closesim/src/held.rs", "puts cookies of its own in the place of a tree's"),
-    ("crates/layer/crypt/src/below.rs", "keeps files of its own below"),
     ("crates/layer/crypt/src/lib.rs", "does operations by others, and answers none that it does not know"),
     ("crates/layer/fault/src/lib.rs", "cuts and spoils what is read and written"),
     ("crates/layer/fault/src/rule.rs", "says which operations have content, and which can be lost"),
