@@ -53,6 +53,8 @@ enum Group {
     Ftp,
     /// A disk image.
     Image,
+    /// An encrypted directory.
+    Crypt,
     /// Resident memory.
     Memory,
     /// The commands beside those of the system.
@@ -162,6 +164,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Sftp => groups::sftp::measure(bench),
         Group::Ftp => groups::ftp::measure(bench),
         Group::Image => groups::image::measure(bench),
+        Group::Crypt => groups::crypt::measure(bench),
         Group::Memory => groups::memory::measure(bench),
         Group::Commands => groups::commands::measure(bench),
     }?;

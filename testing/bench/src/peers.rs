@@ -25,6 +25,8 @@ pub struct Peers {
     pub rclone: Option<PathBuf>,
     /// curlftpfs(1), which Debian 12 lacks: that of Debian 11, in the build directory.
     pub curlftpfs: Option<PathBuf>,
+    /// gocryptfs(1).
+    pub gocryptfs: Option<PathBuf>,
     /// archivemount(1).
     pub archivemount: Option<PathBuf>,
     /// fuse2fs(1).
@@ -46,6 +48,7 @@ impl Peers {
             sshfs: find_peer("sshfs"),
             rclone: find_peer("rclone"),
             curlftpfs: unpacked(target.join("test-tools/curlftpfs/usr/bin/curlftpfs")),
+            gocryptfs: find_peer("gocryptfs"),
             archivemount: find_peer("archivemount"),
             fuse2fs: find_peer("fuse2fs"),
             ratarmount: unpacked(target.join("bench-venv/bin/ratarmount")),
@@ -65,6 +68,7 @@ impl Peers {
             ("sshfs", &self.sshfs),
             ("rclone", &self.rclone),
             ("curlftpfs", &self.curlftpfs),
+            ("gocryptfs", &self.gocryptfs),
             ("archivemount", &self.archivemount),
             ("ratarmount", &self.ratarmount),
         ] {
