@@ -209,7 +209,7 @@ impl Below<'_> {
     /// be a hole, or that of `to` is, the header says first that there may be holes.
     async fn stretch(&self, at: &At<'_>, from: u64, to: u64, hole_at_end: bool) -> Result<()> {
         let (last, next) = (from / BLOCK_BYTES, to / BLOCK_BYTES);
-        if last == next && from % BLOCK_BYTES != 0 {
+        if last == next && !from.is_multiple_of(BLOCK_BYTES) {
             // What is stored in a block has zeroes before it.
             return Ok(());
         }

@@ -69,7 +69,7 @@ impl Source {
                 Err(Errno::EACCES.because("the tree has a key file: keyfile=FILE"))
             }
             Source::Terminal => asked("Passphrase: "),
-            _ => self.from_file(),
+            _ => self.in_file(),
         }
     }
 
@@ -80,7 +80,7 @@ impl Source {
     pub fn new_secret(&self) -> Result<Secret> {
         let secret = match self {
             Source::Terminal => ask_twice()?,
-            _ => self.from_file()?,
+            _ => self.in_file()?,
         };
         match &secret {
             Secret::Passphrase(text) if text.is_empty() => {
@@ -90,7 +90,7 @@ impl Source {
         }
     }
 
-    fn from_file(&self) -> Result<Secret> {
+    fn in_file(&self) -> Result<Secret> {
         let (Source::PassFile(path) | Source::KeyFile(path)) = self else {
             return Err(Errno::EINVAL.into());
         };

@@ -21,7 +21,7 @@ fn nothing_that_is_stored_tells_what_it_is() {
     let file = root.lookup(&named("secret file")).expect("it is there");
     file.set_xattr(&name, Bytes::from_static(b"secret value"), XattrFlags::empty()).expect("it is set");
     assert_eq!(file.xattr(&name).expect("it is there"), "secret value");
-    assert_eq!(file.xattrs().expect("a list"), [name.clone()]);
+    assert_eq!(file.xattrs().expect("a list"), vec![name.clone()]);
     let mut all = Vec::new();
     for (name, inode) in
         both.stored().root().unwrap().entries().unwrap().map(|entry| entry.expect("an entry"))
@@ -76,7 +76,7 @@ fn long_names_are_names_like_others() {
     let names = || -> Vec<Name> {
         both.shown().root().unwrap().entries().unwrap().map(|entry| entry.expect("an entry").0).collect()
     };
-    assert_eq!(names(), [long.clone()]);
+    assert_eq!(names(), vec![long.clone()]);
     root.rename(&long, &root, &other, RenameFlags::empty()).expect("it is moved");
     assert_eq!((names(), stored()), (vec![other.clone()], 2));
     root.rename(&other, &root, &named("short"), RenameFlags::empty()).expect("it is moved");
