@@ -23,7 +23,7 @@ test_packages=(
     jfsutils=mkfs.jfs exfatprogs=mkfs.exfat udftools=mkudffs hfsutils=hformat util-linux-extra=mkfs.cramfs
     genisoimage=genisoimage xorriso=xorriso erofs-utils=mkfs.erofs genromfs=genromfs makefs=makefs mtd-utils=mkfs.jffs2
     fdisk=sfdisk gdisk=sgdisk qemu-utils=qemu-img qemu-system-x86=qemu-system-x86_64 busybox-static=/usr/share/doc/busybox-static kmod=modprobe
-    libnfs-utils=nfs-ls git=git sqlite3=sqlite3 systemd=systemd-analyze
+    libnfs-utils=nfs-ls nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/usr/share/doc/nfs-ganesha-vfs rpcbind=rpcbind git=git sqlite3=sqlite3 systemd=systemd-analyze
 )
 # What building takes and demo.sh shows; kernel/build.sh downloads the kernel's source by itself.
 demo_packages=(

@@ -19,6 +19,8 @@ fsx_seed=${FSX_SEED:-1}
 tools=$top/testing/tools
 logs=$results/posix
 scratch=
+# Arguments of mount that put layers on the tree.
+layers=()
 # How pjdfstest and generic.py report a case, as a pattern of awk.
 case_lines='/^[a-z_0-9]+(::[a-z_0-9]+)+ +(ok|FAILED|skipped)$/'
 
@@ -26,15 +28,16 @@ cleanup() {
     [ -z "$scratch" ] || { release_mounts "$scratch"; rm -rf --one-file-system "$scratch"; }
 }
 
-# skip REASON: leaves, saying that the 14 suites of this script did not run.
+# skip REASON: leaves, saying that the 17 suites of this script did not run.
 skip() {
-    record posix 0 0 14 "$1"
+    record posix 0 0 17 "$1"
     exit 0
 }
 
 # mount_outrigger LOCATION OPTIONS: mounts it on $scratch/mnt and fails when it is not there afterwards.
 mount_outrigger() {
-    deadline 60 "$outrigger" mount -o "allow_other,default_permissions$2" "$1" "$scratch/mnt" >>"$logs/mount.log" 2>&1 &&
+    deadline 60 "$outrigger" mount "${layers[@]}" -o "allow_other,default_permissions$2" "$1" "$scratch/mnt" \
+        >>"$logs/mount.log" 2>&1 &&
         is_mounted "$scratch/mnt"
 }
 
@@ -176,3 +179,12 @@ fsx_on mem-writeback mem: ",writeback"
 # OpenSSH's server without ssh: what is tested is the protocol, which has neither holes nor allocation.
 grep -Ev '^(punch_hole|posix_fallocate) ' "$tools/fsx.toml" >"$logs/fsx-sftp.toml"
 fsx_on sftp "host:$scratch/ext4/below" ",command=/usr/lib/openssh/sftp-server" "$logs/fsx-sftp.toml" $((fsx_ops / 10))
+# An encrypted directory; 1 MiB of memory for the passphrase, which keeps nothing secret here.
+(umask 077 && echo passphrase >"$scratch/pass")
+mkdir "$scratch/ext4/crypt"
+deadline 60 "$outrigger" crypt init --memory 1 --passes 1 --passfile "$scratch/pass" "$scratch/ext4/crypt"
+chmod 777 "$scratch/ext4/crypt"
+layers=(--layer "crypt=passfile=$scratch/pass")
+suite_on pjdfstest crypt "$scratch/ext4/crypt"
+suite_on generic crypt "$scratch/ext4/crypt"
+fsx_on crypt "$scratch/ext4/crypt" "" "$tools/fsx.toml" $((fsx_ops / 10))

@@ -55,6 +55,7 @@ pub const GROUPS: &[Group] = &[
     Group {
         name: "remote: trees of other hosts",
         paths: &[
+            "crates/driver/nfs/src/",
             "crates/driver/sftp/src/",
             "crates/layer/cache/src/",
             "crates/mux/src/",

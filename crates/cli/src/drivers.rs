@@ -20,6 +20,7 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_mem::DRIVER,
     outrigger_driver_sftp::DRIVER,
     outrigger_driver_ftp::DRIVER,
+    outrigger_driver_nfs::DRIVER,
     outrigger_driver_libfuse::DRIVER,
     outrigger_driver_program::DRIVER,
     outrigger_driver_null::DRIVER,
@@ -322,6 +323,7 @@ mod tests {
         for table in [&outrigger_driver_ftp::SHARED, &outrigger_driver_ftp::OPTIONS] {
             taken(table, |k, v| outrigger_driver_ftp::Options::default().set(k, v));
         }
+        taken(&outrigger_driver_nfs::OPTIONS, |k, v| outrigger_driver_nfs::Options::default().set(k, v));
         taken(&outrigger_driver_libfuse::OPTIONS, |k, v| {
             outrigger_driver_libfuse::Options::default().set(k, v)
         });

@@ -136,6 +136,11 @@ impl Stack {
         self.places.iter().map(|place| place.name).collect()
     }
 
+    /// What the next layer will stand on.
+    pub fn top(&self) -> &Arc<dyn Service> {
+        &self.top
+    }
+
     /// The service on top.
     pub fn service(self) -> Arc<dyn Service> {
         self.top

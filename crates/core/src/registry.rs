@@ -200,6 +200,8 @@ pub struct Site<'a> {
     pub serves_others: bool,
     /// How many layers of the same name there are below; 0 for a driver.
     pub same_below: usize,
+    /// What a layer is to stand on; `None` for a driver.
+    pub below: Option<&'a Arc<dyn Service>>,
     /// How long an operation may take, if the user says so; zero for as long as it takes.
     pub timeout: Option<Duration>,
     /// Raised when the user does not want the tree any more, while it is opened.
@@ -227,6 +229,7 @@ impl<'a> Site<'a> {
             keep: None,
             serves_others: false,
             same_below: 0,
+            below: None,
             timeout: None,
             cancel: None,
             hold: Duration::ZERO,

@@ -6,11 +6,13 @@
 //! * [`HostFile`] is a file whose content stands for a tree.
 //! * [`PrivateDir`] keeps files where other users can neither put nor exchange any.
 //! * [`ask_no_one`] gives up the terminal.
+//! * [`ask_at_terminal`] and [`private_file`] are where secrets come from.
 //! * [`send_with`] and [`receive_with`] pass descriptors on.
 
 mod file;
 mod private;
 mod rights;
+mod secret;
 mod start;
 mod terminal;
 mod users;
@@ -18,6 +20,7 @@ mod users;
 pub use file::HostFile;
 pub use private::{PrivateDir, own_dir};
 pub use rights::{receive_with, send_with};
+pub use secret::{ask_at_terminal, private_file};
 pub use start::{
     Confined, allow_descriptors, close_all_but, close_inherited, give_umask_back, named_descriptors,
     seal_descriptors, take_umask,

@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`FileTree`] | the tree of a server that takes files as a whole: all but its protocol, which a [`FileServer`] is |
 //! | [`InodeTable`] | nodes by path, with inode numbers that are the same in every mount |
+//! | [`HandleTable`] | nodes by the handles of a server that has lasting ones |
+//! | [`Uncommitted`] | content that the server has not put on stable storage, to be written once more if need be |
 //! | [`OpenFiles`], [`Notes`] | open files and other records, noted for the process that takes over |
 //! | [`Ordered`] | listings that another process can go on with |
 //! | [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
@@ -19,11 +21,14 @@
 //! | [`Authority`], [`FileOptions`] | how users name a server, and what they can choose |
 //! | [`Staging`] | writes in any order that become one object at the server |
 //! | [`NodeLocks`] | one request at a time for a file |
+//! | [`together`], [`pieces`] | several requests at once for one |
+//! | [`connect_reserved`], [`groups_of`] | by what servers tell whom they trust |
 #![forbid(unsafe_code)]
 
 mod authority;
 mod diagnosis;
 mod fault;
+mod handle_table;
 mod inode_table;
 mod listing;
 mod login;
@@ -35,16 +40,20 @@ mod open_files;
 mod options;
 mod pool;
 mod reconnect;
+mod reserved;
 mod silly_rename;
 mod staging;
 mod symlink;
+mod together;
 mod transport;
 mod tree;
+mod uncommitted;
 mod ways;
 
 pub use authority::Authority;
 pub use diagnosis::{Attempt, Probe, diagnose, errno_at_end, errno_of, is_below, parent};
 pub use fault::{Fault, Refusal, quoted};
+pub use handle_table::{HandleTable, KnownFile};
 pub use inode_table::{InodeTable, hash, join};
 pub use listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
 pub use login::{Login, Secret};
@@ -56,9 +65,11 @@ pub use open_files::{Closed, OpenFiles, OpenNotes, OwnWords, WasOpen};
 pub use options::{FILE_OPTIONS, FileOptions, file_option, unknown_file_option};
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};
+pub use reserved::{connect_reserved, groups_of};
 pub use silly_rename::{HiddenNames, Hiding, LeftName, SILLY_PREFIX, SillyNames, unique_name};
 pub use staging::{Staged, StagedState, Staging};
 pub use symlink::{contained, relative_target};
+pub use together::{pieces, together};
 pub use transport::{
     Stream, Tls, connect_tcp, is_quiet, receive_lines, receive_message, send_message, send_staged, within,
 };
@@ -66,4 +77,5 @@ pub use tree::{
     Asked, Begun, FileServer, FileTree, Found, Listing, Put, Readings, Version, find_by_listing,
     receive_listing,
 };
+pub use uncommitted::{LeftUncommitted, Piece, Uncommitted, UncommittedFile};
 pub use ways::Ways;

@@ -5,13 +5,7 @@ use crate::authority::Authority;
 use crate::netrc::{find_in_netrc, private_text};
 use crate::options::FileOptions;
 use outrigger_core::{Errno, Result};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-
-/// The longest password that is taken from a terminal, in bytes.
-const PASSWORD_MAX: usize = 4096;
 
 /// A password: it does not print.
 #[derive(Clone, PartialEq, Eq)]
@@ -203,28 +197,8 @@ fn ask_at_terminal(prompt: &str) -> Result<Secret> {
         );
         Errno::EACCES.because(why)
     };
-    let mut terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(none)?;
-    let before = tcgetattr(&terminal).map_err(|errno| Errno(errno.raw_os_error()))?;
-    let mut silent = before.clone();
-    silent.local_modes -= LocalModes::ECHO;
-    let set = |modes, terminal: &File| {
-        tcsetattr(terminal, OptionalActions::Flush, modes).map_err(|errno| Errno(errno.raw_os_error()))
-    };
-    set(&silent, &terminal)?;
-    let answer = terminal.write_all(prompt.as_bytes()).and_then(|()| line(&mut terminal));
-    set(&before, &terminal)?;
-    let _ = terminal.write_all(b"\n");
-    Ok(Secret::new(answer?))
-}
-
-/// One line, without what ends it.
-fn line(terminal: &mut File) -> std::io::Result<String> {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    while line.len() < PASSWORD_MAX && terminal.read(&mut byte)? == 1 && byte[0] != b'\n' {
-        line.push(byte[0]);
-    }
-    Ok(String::from_utf8_lossy(&line).into_owned())
+    let line = outrigger_host::ask_at_terminal(prompt).map_err(none)?;
+    Ok(Secret::new(String::from_utf8_lossy(&line).into_owned()))
 }
 
 #[cfg(test)]

@@ -3,15 +3,12 @@
 
 use crate::login::Secret;
 use outrigger_core::{Errno, Result};
-use rustix::fs::OFlags;
-use rustix::process::geteuid;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use outrigger_host::private_file;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// The longest file that is read, in bytes.
-const FILE_MAX: u64 = 1 << 20;
+const FILE_MAX: usize = 1 << 20;
 
 /// One `machine`, or `default`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,28 +91,16 @@ pub fn find_in_netrc(path: &Path, host: &str, user: Option<&str>) -> Result<Opti
 /// # Errors
 /// `EACCES` when others can read the file, as ftp(1) has it, or it cannot be read; `EFBIG` for one longer than 1 MiB.
 pub fn private_text(path: &Path) -> Result<Option<String>> {
-    let shown = path.display();
-    // Opening a pipe would wait for another process.
-    let flags = OFlags::NONBLOCK.bits() as i32;
-    let file = match File::options().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Errno::EACCES.because(format!("{shown}: {error}"))),
+    let errno = |kind| match kind {
+        ErrorKind::InvalidInput => Errno::EINVAL,
+        ErrorKind::FileTooLarge => Errno::EFBIG,
+        _ => Errno::EACCES,
     };
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(Errno::EINVAL.because(format!("{shown} is not a regular file")));
+    match private_file(path, FILE_MAX) {
+        Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(errno(error.kind()).because(format!("{}: {error}", path.display()))),
     }
-    if meta.mode() & 0o077 != 0 || ![0, geteuid().as_raw()].contains(&meta.uid()) {
-        let why = format!("{shown} may be read by others, and has passwords: chmod 600 {shown}");
-        return Err(Errno::EACCES.because(why));
-    }
-    let mut text = Vec::new();
-    file.take(FILE_MAX + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > FILE_MAX {
-        return Err(Errno::EFBIG.because(format!("{shown} is longer than 1 MiB")));
-    }
-    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
 #[cfg(test)]

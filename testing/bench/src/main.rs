@@ -55,6 +55,8 @@ enum Group {
     Nfs,
     /// A disk image.
     Image,
+    /// An encrypted directory.
+    Crypt,
     /// Resident memory.
     Memory,
     /// The commands beside those of the system.
@@ -165,6 +167,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Ftp => groups::ftp::measure(bench),
         Group::Nfs => groups::nfs::measure(bench),
         Group::Image => groups::image::measure(bench),
+        Group::Crypt => groups::crypt::measure(bench),
         Group::Memory => groups::memory::measure(bench),
         Group::Commands => groups::commands::measure(bench),
     }?;

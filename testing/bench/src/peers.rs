@@ -27,6 +27,8 @@ pub struct Peers {
     pub curlftpfs: Option<PathBuf>,
     /// ganesha.nfsd(8).
     pub ganesha: Option<PathBuf>,
+    /// gocryptfs(1).
+    pub gocryptfs: Option<PathBuf>,
     /// archivemount(1).
     pub archivemount: Option<PathBuf>,
     /// fuse2fs(1).
@@ -49,6 +51,7 @@ impl Peers {
             rclone: find_peer("rclone"),
             curlftpfs: unpacked(target.join("test-tools/curlftpfs/usr/bin/curlftpfs")),
             ganesha: find_peer("ganesha.nfsd"),
+            gocryptfs: find_peer("gocryptfs"),
             archivemount: find_peer("archivemount"),
             fuse2fs: find_peer("fuse2fs"),
             ratarmount: unpacked(target.join("bench-venv/bin/ratarmount")),
@@ -68,6 +71,7 @@ impl Peers {
             ("sshfs", &self.sshfs),
             ("rclone", &self.rclone),
             ("curlftpfs", &self.curlftpfs),
+            ("gocryptfs", &self.gocryptfs),
             ("archivemount", &self.archivemount),
             ("ganesha", &self.ganesha),
             ("ratarmount", &self.ratarmount),

@@ -108,6 +108,13 @@ impl Line {
         self.carrier.carried.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
     }
 
+    /// Ends the connections that there are.
+    pub fn cut(&self) {
+        for stream in self.carrier.streams().drain(..).filter_map(|stream| stream.upgrade()) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Where to connect to instead.
     pub fn port(&self) -> u16 {
         self.port
@@ -122,9 +129,7 @@ impl Drop for Line {
             // Wakes the listener.
             let _ = TcpStream::connect(("127.0.0.1", port));
         }
-        for stream in self.carrier.streams().drain(..).filter_map(|stream| stream.upgrade()) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.cut();
     }
 }
 

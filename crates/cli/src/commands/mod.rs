@@ -6,6 +6,7 @@ pub mod cat;
 pub mod chmod;
 pub mod chown;
 pub mod cp;
+pub mod crypt;
 pub mod df;
 pub mod diff;
 pub mod doctor;
@@ -101,6 +102,7 @@ commands! {
     #[doc = "Mount trees in a directory when their names are used"] automount::Automount;
     #[doc = "Run a FUSE program and restart it when it crashes, without losing the mount"] guard::Guard;
     #[doc = "Export trees to other machines"] serve::Serve;
+    #[doc = "Make and check encrypted trees, change their passphrases"] crypt::Crypt;
     #[doc = "Unmount, even if the server is dead or hung"] umount::Umount;
     #[doc = "Show what mounts are and do"] status::Status;
     #[doc = "Show the messages of a mount as they pass"] trace::Trace;

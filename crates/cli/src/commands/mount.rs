@@ -72,7 +72,8 @@ impl Mount {
             let job = Job::new(context, &self.wanted, seat)?;
             return mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) });
         }
-        let asks = trees::asks(&self.wanted.source) && io::stderr().is_terminal();
+        let asks = (trees::asks(&self.wanted.source) || trees::layers_ask(&context.options().layer))
+            && io::stderr().is_terminal();
         // Programs wait for a server that can be started again as long as for one that answers.
         let hold = door.timeout.or(context.options().timeout).unwrap_or_default();
         let restart_on_hang = self.wanted.restart_on_hang;

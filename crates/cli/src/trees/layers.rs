@@ -20,6 +20,7 @@ pub const LAYERS: &[LayerInfo] = &[
     outrigger_layer_simulate::LAYER,
     outrigger_layer_fixup::LAYER,
     outrigger_layer_closesim::LAYER,
+    outrigger_layer_crypt::LAYER,
     outrigger_layer_deadline::LAYER,
     outrigger_layer_fault::LAYER,
     outrigger_layer_trace::LAYER,
@@ -152,8 +153,8 @@ impl StackBuilder<'_> {
     ) -> Result<Self, Failure> {
         let same_below = self.stack.names().iter().filter(|below| **below == name).count();
         let serves_others = self.user == User::Mount;
-        let (keep, trees) = (self.keep, self.trees);
-        let site = Site { keep, trees, serves_others, same_below, ..Site::new(&self.runtime) };
+        let (keep, trees, below) = (self.keep, self.trees, Some(self.stack.top()));
+        let site = Site { keep, trees, serves_others, same_below, below, ..Site::new(&self.runtime) };
         let made = make(&site).map_err(|error| {
             let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
             Failure::serious(format!("--layer {spec}: {why}"))

@@ -113,6 +113,12 @@ pub fn asks(text: &OsStr) -> bool {
     is_remote(&Location::parse(text).base)
 }
 
+/// Whether a layer asks for a passphrase at the terminal: one that is not told a file with a secret.
+pub fn layers_ask(specs: &[String]) -> bool {
+    let is_told = |spec: &str| spec.contains("passfile=") || spec.contains("keyfile=");
+    specs.iter().any(|spec| layers::name(spec) == outrigger_layer_crypt::LAYER.name && !is_told(spec))
+}
+
 /// Whether the tree that `text` names is there when it is opened again, with the same files.
 pub fn is_lasting(text: &OsStr) -> bool {
     match Location::parse(text).base {
@@ -241,6 +247,10 @@ fn completed(driver: Arc<dyn Service>) -> Result<Arc<dyn Service>, Failure> {
 /// Opens the tree inside the file `location` names.
 fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
+        if trees.reach(path).is_dir() {
+            // A tree of its own: layers stand on its root.
+            return directory(trees, path, options, None);
+        }
         return Ok(files::on_host(trees, path, options)?.service);
     }
     let (outer, path) = location.clone().split();

@@ -269,7 +269,7 @@ fn a_server_in_the_foreground_never_asks_at_a_terminal() {
     let netrc = auto.place.file("netrc", "");
     fs::set_permissions(&netrc, fs::Permissions::from_mode(0o600)).unwrap();
     auto.place.file("map", format!("ftp ftp://me@127.0.0.1:1/ netrc={}\n", netrc.display()));
-    let command = format!("{PROGRAM} automount --foreground m --map map");
+    let command = format!("{PROGRAM} automount --foreground m --map map; exit $?");
     let mut session = auto.place.command("script", &["-qec", &command, "/dev/null"]);
     let mut session = session.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     within("it is mounted", || auto.place.is_mounted());

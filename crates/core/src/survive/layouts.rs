@@ -10,6 +10,7 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("cache-log", 5),
     Layout::new("cache-open", 1),
     Layout::new("control", 2),
+    Layout::new("crypt-key", 1),
     Layout::new("fault-generations", 2),
     Layout::new("fuse-backings", 3),
     // The hundreds are those of the layout, the rest is the version of the encoding of replies.
@@ -25,8 +26,10 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("nodes", 2),
     Layout::new("open-files", 3),
     Layout::new("program", 1),
+    Layout::new("remote-handles", 1),
     Layout::new("remote-login", 1),
     Layout::new("remote-pins", 3),
+    Layout::new("remote-uncommitted", 1),
     Layout::new("sftp", 2),
     Layout::new("sftp-handles", 1),
     Layout::new("sftp-ids", 1),

@@ -3,6 +3,7 @@
 
 pub mod archive;
 pub mod commands;
+pub mod crypt;
 pub mod far;
 pub mod ftp;
 pub mod guard;

@@ -59,11 +59,14 @@ fn check_crate(manifest: &Manifest<'_>, area: &Area, dirs: &BTreeMap<&str, &str>
     findings
 }
 
-/// Whether the tests of a crate of area `user` may use one of area `target`; the client has to be tried on some tree, and a driver with
-/// the layers that ask it ahead.
+/// Whether the tests of a crate of area `user` may use one of area `target`; the client and layers have to be tried on
+/// some tree, and a driver with the layers that ask it ahead.
 fn tests_may_use(user: &Area, target: &Area) -> bool {
     matches!(target, Area::Client | Area::Runtime | Area::Testing)
-        || matches!((user, target), (Area::Client, Area::Driver(_)) | (Area::Driver(_), Area::Layer(_)))
+        || matches!(
+            (user, target),
+            (Area::Client | Area::Layer(_), Area::Driver(_)) | (Area::Driver(_), Area::Layer(_))
+        )
 }
 
 /// Whether a crate in `dir`, of area `user`, may use one of area `target`.
@@ -78,6 +81,8 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (Testing, _) => true,
         (_, Testing) => false,
         (Core, CoreDerive) | (Client | Remote | Runtime | Succession, Core) | (Proto(_), Proto(_)) => true,
+        // Who asks at a terminal, and reads files with passwords.
+        (Remote, Host) => true,
         // A driver that serves mounts by itself.
         (Kernel, Core | Proto(_) | Layer(_) | Succession) => true,
         (Kernel, Door(name)) => name == "fuse",

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! NFS servers of our own, by commands and mounted.
+
+mod support;
+
+use outrigger_remote::{NfsServer, Nfsd};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use support::{Place, can_mount, kill_server};
+
+/// A server, and a place beside it.
+struct Far {
+    place: Place,
+    server: NfsServer,
+}
+
+impl Far {
+    /// `None` where no server can be; says so.
+    fn new(kind: Nfsd) -> Option<Self> {
+        if let Some(missing) = kind.missing() {
+            assert!(std::env::var_os("CI").is_none(), "{missing} must be here");
+            eprintln!("SKIPPED: there is no {missing}");
+            return None;
+        }
+        if !can_mount() {
+            return None;
+        }
+        let place = Place::new();
+        fs::create_dir(place.at("nfsd")).unwrap();
+        fs::set_permissions(place.at(""), PermissionsExt::from_mode(0o755)).unwrap();
+        let server = kind.start(&place.at("nfsd")).unwrap();
+        Some(Far { place, server })
+    }
+
+    /// `nfs://HOST:PORT` and a path in the export.
+    fn location(&self, path: &str) -> String {
+        format!("nfs://127.0.0.1:{}{}{path}", self.server.port(), self.server.export())
+    }
+
+    /// Runs a command with the port of MOUNT.
+    fn run(&self, args: &[&str]) -> support::Said {
+        let port = format!("mountport={}", self.server.mount_port());
+        self.place.run(&[&["--opt", &port], args].concat())
+    }
+
+    fn mount(&self, options: &str) {
+        let options = format!("mountport={}{options}", self.server.mount_port());
+        self.place.run(&["mount", "-o", &options, &self.location(""), "m"]).ok();
+    }
+}
+
+const KINDS: [Nfsd; 2] = [Nfsd::Own, Nfsd::Ganesha];
+
+/// A tree with small files, a large one, odd names, a link and an empty directory.
+fn tree(place: &Place, name: &str) {
+    for number in 0..50_u32 {
+        let content = format!("{number}\n").repeat(number as usize);
+        place.file(&format!("{name}/d{}/file {number}", number % 5), content);
+    }
+    let large: Vec<u8> =
+        (0..3_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    place.file(&format!("{name}/-large*"), large);
+    fs::create_dir(place.at(name).join("empty")).unwrap();
+    std::os::unix::fs::symlink("d1/file 1", place.at(name).join("link")).unwrap();
+}
+
+fn sums(place: &Place, dir: &Path) -> String {
+    let command = "cd \"$0\" && find . -type f -exec sha256sum {} + | sort && find . ! -type f -printf '%p %l\\n' | sort";
+    place.run_as("sh", &["-c", command, &dir.display().to_string()]).ok()
+}
+
+#[test]
+fn trees_are_copied_both_ways_by_commands_and_through_a_mount() {
+    for kind in KINDS {
+        let Some(far) = Far::new(kind) else { continue };
+        let (place, at_server) = (&far.place, far.server.root());
+        tree(place, "tree");
+        let expected = sums(place, &place.at("tree"));
+        far.run(&["cp", "-r", "tree", &far.location("/")]).ok();
+        assert_eq!(sums(place, &at_server.join("tree")), expected, "{kind:?}");
+        far.run(&["cp", "-r", &far.location("/tree"), "back"]).ok();
+        assert_eq!(sums(place, &place.at("back")), expected, "{kind:?}");
+        far.mount("");
+        place.run_as("cp", &["-r", "tree", "m/mounted"]).ok();
+        assert_eq!(sums(place, &at_server.join("mounted")), expected, "{kind:?}");
+        place.run_as("cp", &["-r", "m/tree", "again"]).ok();
+        assert_eq!(sums(place, &place.at("again")), expected, "{kind:?}");
+        place.run_as("rm", &["-r", "m/mounted"]).ok();
+        assert!(!at_server.join("mounted").exists(), "{kind:?}");
+    }
+}
+
+#[test]
+fn exports_are_listed_where_no_path_is_given_and_errors_name_what_was_tried() {
+    for kind in KINDS {
+        let Some(far) = Far::new(kind) else { continue };
+        let host = format!("nfs://127.0.0.1:{}/", far.server.port());
+        let first = far.server.export().split('/').nth(1).unwrap().to_owned();
+        assert_eq!(far.run(&["ls", &host]).ok(), format!("{first}\n"), "{kind:?}");
+        let missing = far.run(&["ls", &format!("{host}nothing")]).refused(2);
+        assert!(missing.contains("nothing"), "{missing}");
+        let missing = far.run(&["cat", &far.location("/nothing")]).refused(1);
+        assert!(missing.contains("No such file"), "{missing}");
+        let user = far.run(&["ls", &host.replace("//", "//me@")]).refused(2);
+        assert!(user.contains("nobody logs in"), "{user}");
+    }
+}
+
+#[test]
+fn a_mount_survives_the_death_of_its_server_and_of_its_process() {
+    for kind in KINDS {
+        let Some(mut far) = Far::new(kind) else { continue };
+        far.mount("");
+        let mut file = File::create(far.place.at("m/f")).unwrap();
+        file.write_all(b"before, ").unwrap();
+        kill_server(&far.place, "KILL");
+        file.write_all(b"after").unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(far.server.root().join("f")).unwrap(), b"before, after", "{kind:?}");
+        far.server.stop();
+        far.server.start().unwrap();
+        file.write_all(b", again").unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(far.server.root().join("f")).unwrap(), b"before, after, again", "{kind:?}");
+        fs::remove_file(far.place.at("m/f")).unwrap();
+        file.write_all(b" and removed").unwrap();
+        assert_eq!(file.metadata().unwrap().size(), 32, "{kind:?}");
+        drop(file);
+        far.place.unmount("m");
+        let left = fs::read_dir(far.server.root()).unwrap().count();
+        assert_eq!(left, 0, "{kind:?}");
+    }
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the operations share: the state of a tree, finding files, and how they look.
+
+use crate::content::OpenFile;
+use crate::convert::{self, attr};
+use crate::dirs::Dirs;
+use crate::link::{Link, own_credentials};
+use crate::options::{IO_MAX, Options};
+use outrigger_core::reply::{Attrs, Entry, Ttl};
+use outrigger_core::{Attr, Cx, Errno, FileKind, Keep, Name, Node, NodeTable, Result, Runtime};
+use outrigger_proto_nfs3::nfs::procedure as nfs;
+use outrigger_proto_nfs3::types::{self, DirName, FileHandle};
+use outrigger_proto_nfs3::xdr::rpc::Auth;
+use outrigger_toolkit_remote::{
+    HandleTable, KnownFile, LeftName, OpenFiles, SILLY_PREFIX, SillyNames, Uncommitted, hash,
+};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::OnceCell;
+
+/// The least that is asked for of a directory at once, in bytes: what a server likes is often less than a round trip is worth.
+const LISTING_MIN: u32 = 128 << 10;
+
+/// A tree of a server.
+pub(crate) struct Inner {
+    pub(crate) link: Arc<Link>,
+    pub(crate) files: HandleTable,
+    pub(crate) open: OpenFiles<Arc<OpenFile>>,
+    /// Names of removed files that are open.
+    pub(crate) silly: SillyNames,
+    pub(crate) unstable: Uncommitted<Auth>,
+    pub(crate) dirs: Dirs,
+    /// The path of the root at the server; empty where that is the root there, or above all exports.
+    pub(crate) base: Vec<u8>,
+    limits: OnceCell<Limits>,
+    /// The file system that was seen first.
+    home: OnceLock<u64>,
+}
+
+/// How much is asked for at once, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) read: u32,
+    pub(crate) write: u32,
+    pub(crate) listing: u32,
+}
+
+/// The path of an export without slashes at its end: `/` is empty.
+fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    &path[..end]
+}
+
+impl Inner {
+    /// The tree of the directory `path` of `host`, or of all that it exports.
+    pub(crate) async fn connect(
+        host: String,
+        path: Option<&[u8]>,
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+        keep: Option<Arc<dyn Keep>>,
+    ) -> Result<Arc<Self>> {
+        let keep = keep.as_deref();
+        let files = HandleTable::open(keep)?;
+        let open = OpenFiles::open(keep, |_, was, _| Arc::new(OpenFile::of_former(&was)))?;
+        let silly = SillyNames::open(keep)?;
+        for node in silly.given(files.table()) {
+            open.mark_removed(node);
+        }
+        let unstable = Uncommitted::open(keep)?;
+        let takes_over = files.get(Node::ROOT).is_some();
+        let inner = Arc::new_cyclic(|owner| Inner {
+            link: Arc::new(Link::new(host, options, runtime, takes_over, owner.clone())),
+            files,
+            open,
+            silly,
+            unstable,
+            dirs: Dirs::default(),
+            base: trimmed(path.unwrap_or_default()).to_vec(),
+            limits: OnceCell::new(),
+            home: OnceLock::new(),
+        });
+        match takes_over {
+            true => inner.link.runtime.spawn(Box::pin(Arc::clone(&inner).settle())),
+            false => inner.find_root(path).await?,
+        }
+        Ok(inner)
+    }
+
+    async fn find_root(&self, path: Option<&[u8]>) -> Result<()> {
+        let auth = convert::auth(&own_credentials(), 0);
+        let all = match path {
+            Some(path) => return self.files.note(Node::ROOT, self.mounted(&auth, path).await?.0),
+            None => self.link.exports().await,
+        };
+        let root = match all.as_deref() {
+            Ok([only]) if trimmed(only).is_empty() => self.mounted(&auth, b"/").await?.0,
+            // A server need not tell what it exports.
+            Err(error) if error.errno != Errno::EPROTO => return Err(error.clone()),
+            _ => above(b"")?,
+        };
+        self.files.note(Node::ROOT, root)
+    }
+
+    /// Goes on with what former processes have begun.
+    async fn settle(self: Arc<Self>) {
+        // A new connection finds out about what was written.
+        let connected = self.link.mux().await;
+        let auth = convert::auth(&own_credentials(), 0);
+        if let Err(error) = connected {
+            tracing::warn!(%error, "the server is not reached");
+        }
+        let is_there = async |dir, name: Name| match self.step(&auth, dir, &name).await {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) => Ok(false),
+            Err(error) => Err(error),
+        };
+        for LeftName { dir, name, node } in self.silly.settle(self.files.table(), is_there).await {
+            if node.is_some_and(|node| self.open.mark_removed(node)) {
+                continue;
+            }
+            if let Err(error) = self.remove_aside(&auth, dir, &name).await {
+                tracing::warn!(%error, "a removed file is left behind");
+            }
+        }
+    }
+
+    /// Who asks.
+    pub(crate) fn auth(&self, cx: &Cx) -> Auth {
+        // Numbers of processes are those of this machine.
+        convert::auth(&cx.cred, if cx.origin.peer.is_none() { cx.origin.pid } else { 0 })
+    }
+
+    /// The file system that was seen first: others in the tree get other device numbers.
+    pub(crate) fn home(&self, attrs: &types::Attrs) -> u64 {
+        *self.home.get_or_init(|| attrs.fsid)
+    }
+
+    /// Attributes of a node that the server has told.
+    pub(crate) fn attr(&self, attrs: &types::Attrs) -> Attr {
+        attr(attrs, self.home(attrs))
+    }
+
+    /// What a node is: looked up again along its path where a former process has died before it could be noted.
+    pub(crate) async fn known(&self, auth: &Auth, node: Node) -> Result<KnownFile> {
+        if let Some(known) = self.files.get(node) {
+            return Ok(known);
+        }
+        let (mut at, table) = (Node::ROOT, self.files.table());
+        for name in table.path(node)? {
+            let next = table.get(at, &name).ok_or(Errno::ESTALE)?;
+            if self.files.get(next).is_none() {
+                self.files.note(next, self.step(auth, at, &name).await?.0)?;
+            }
+            at = next;
+        }
+        self.files.get(node).ok_or_else(|| Errno::ESTALE.into())
+    }
+
+    /// The handle of a node that the server has.
+    pub(crate) async fn handle(&self, auth: &Auth, node: Node) -> Result<FileHandle> {
+        let known = self.known(auth, node).await?;
+        match is_above(&known) {
+            true => Err(Errno::EROFS
+                .because("this directory is above the exports of the server, which has no such thing")),
+            false => sent(&known),
+        }
+    }
+
+    /// The handle of a node that is known: nothing is asked.
+    pub(crate) fn sent_handle(&self, node: Node) -> Result<FileHandle> {
+        sent(&self.files.get(node).ok_or(Errno::ESTALE)?)
+    }
+
+    /// A name in a directory, as the server gets it.
+    pub(crate) async fn place(&self, auth: &Auth, dir: Node, name: &Name) -> Result<DirName> {
+        Ok(DirName { dir: self.handle(auth, dir).await?, name: nfs_name(name)? })
+    }
+
+    /// What `name` in a directory whose node has a handle, or is above exports, leads to.
+    pub(crate) async fn step(&self, auth: &Auth, dir: Node, name: &Name) -> Result<(KnownFile, Attr)> {
+        let Some(known) = self.files.get(dir) else { return Err(Errno::ESTALE.into()) };
+        if known.kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR.into());
+        }
+        if is_above(&known) {
+            return self.below(auth, dir, name).await;
+        }
+        let at = DirName { dir: sent(&known)?, name: nfs_name(name)? };
+        let found = match self.link.ask::<nfs::Lookup, _, _>(auth, &at, 0).await {
+            Err(error) if error.errno == Errno::ENOENT => {
+                self.files.table().removed(dir, name);
+                return Err(error);
+            }
+            found => found?,
+        };
+        self.complete(auth, found.object, found.attrs).await
+    }
+
+    /// A file with its attributes, which are asked for where the server has not told them.
+    pub(crate) async fn complete(
+        &self,
+        auth: &Auth,
+        handle: FileHandle,
+        attrs: Option<types::Attrs>,
+    ) -> Result<(KnownFile, Attr)> {
+        if handle.is_empty() {
+            return Err(Errno::EIO.because("the server gives an empty handle"));
+        }
+        let attrs = match attrs {
+            Some(attrs) => attrs,
+            None => self.link.ask::<nfs::GetAttr, _, _>(auth, &handle, 0).await?,
+        };
+        Ok((known(&handle, &attrs)?, self.attr(&attrs)))
+    }
+
+    async fn mounted(&self, auth: &Auth, path: &[u8]) -> Result<(KnownFile, Attr)> {
+        let handle = self.link.mount(path).await?;
+        self.complete(auth, handle, None).await
+    }
+
+    /// What `name` in a directory above exports leads to: an export, a directory in one, or another one above.
+    async fn below(&self, auth: &Auth, dir: Node, name: &Name) -> Result<(KnownFile, Attr)> {
+        let mut path = self.path(dir)?;
+        path.push(b'/');
+        path.extend_from_slice(name);
+        let exports = self.link.exports().await;
+        let has = |ends: fn(&[u8]) -> bool| {
+            let rest = |export: &Vec<u8>| trimmed(export).strip_prefix(&path[..]).is_some_and(ends);
+            exports.as_ref().map(|all| all.iter().any(rest))
+        };
+        let above = above(&path)?;
+        match (has(<[u8]>::is_empty), has(|rest| rest.starts_with(b"/"))) {
+            (Ok(false), Ok(true)) => Ok((above, attr_above(&above))),
+            (is_told, _) => match self.mounted(auth, &path).await {
+                // A server that does not tell what it exports may have something further down.
+                Err(error) if is_told.is_err() && matches!(error.errno, Errno::ENOENT | Errno::EACCES) => {
+                    Ok((above, attr_above(&above)))
+                }
+                mounted => mounted,
+            },
+        }
+    }
+
+    /// The path of a node in the tree; empty for the root.
+    pub(crate) fn path(&self, node: Node) -> Result<Vec<u8>> {
+        let names = self.files.table().path(node)?;
+        Ok(names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect())
+    }
+
+    /// The names of exports, and of directories above them, in a directory above exports.
+    pub(crate) async fn names_above(&self, dir: Node) -> Result<Vec<Name>> {
+        let mut path = self.path(dir)?;
+        path.push(b'/');
+        let exports = self.link.exports().await?;
+        let first = |export: &Vec<u8>| {
+            let rest = trimmed(export).strip_prefix(&path[..])?;
+            Name::new(rest.split(|&byte| byte == b'/').next()?.to_vec()).ok()
+        };
+        Ok(exports.iter().filter_map(first).collect())
+    }
+
+    /// What `name` in `dir` leads to, with a reference.
+    pub(crate) async fn lookup(&self, cx: &Cx, dir: Node, name: &Name) -> Result<Entry> {
+        if self.is_ours(dir, name) {
+            return Err(Errno::ENOENT.into());
+        }
+        let auth = self.auth(cx);
+        self.known(&auth, dir).await?;
+        let found = self.step(&auth, dir, name).await?;
+        self.entry(dir, name, found)
+    }
+
+    /// The entry of a name; counts a reference.
+    pub(crate) fn entry(&self, dir: Node, name: &Name, (known, attr): (KnownFile, Attr)) -> Result<Entry> {
+        let node = self.files.found(dir, name, known)?;
+        let generation = NodeTable::generation(node);
+        Ok(Entry { node, generation, attr, entry_ttl: Ttl::SECOND, attr_ttl: Ttl::SECOND })
+    }
+
+    /// Whether a name is one that only this client knows.
+    pub(crate) fn is_ours(&self, dir: Node, name: &Name) -> bool {
+        let removed = || self.files.table().get(dir, name).is_some_and(|node| self.open.is_removed(node));
+        name.starts_with(SILLY_PREFIX.as_bytes()) && removed()
+    }
+
+    /// The attributes of a node as they are now.
+    pub(crate) async fn attrs(&self, auth: &Auth, node: Node) -> Result<Attrs> {
+        let known = self.known(auth, node).await?;
+        let mut attr = match is_above(&known) {
+            true => attr_above(&known),
+            false => self.attr(&self.link.ask::<nfs::GetAttr, _, _>(auth, &sent(&known)?, 0).await?),
+        };
+        if self.open.is_removed(node) {
+            attr.nlink = 0;
+        }
+        Ok(Attrs { attr, ttl: Ttl::SECOND })
+    }
+
+    /// How much can be asked for at once.
+    pub(crate) async fn limits(&self, auth: &Auth, file: FileHandle) -> Result<Limits> {
+        let limits = self.limits.get_or_try_init(async || {
+            let info = self.link.ask::<nfs::FsInfo, _, _>(auth, &file, 0).await?;
+            let [read, write] = self.link.options.sizes;
+            // What makes no sense is no statement.
+            let at_most = |most: u32, own: u32| if most < 512 { own.min(8 << 10) } else { own.min(most) };
+            Ok::<_, outrigger_core::Error>(Limits {
+                read: at_most(info.read_max, read),
+                write: at_most(info.write_max, write),
+                listing: info.read_dir_preferred.clamp(LISTING_MIN, IO_MAX),
+            })
+        });
+        limits.await.copied()
+    }
+}
+
+/// A file that the server has.
+pub(crate) fn known(handle: &FileHandle, attrs: &types::Attrs) -> Result<KnownFile> {
+    KnownFile::new(handle, attrs.fileid, convert::kind(attrs.kind))
+}
+
+/// The handle of a file, as it is sent.
+pub(crate) fn sent(known: &KnownFile) -> Result<FileHandle> {
+    FileHandle::new(known.handle()).map_err(|_| Errno::ESTALE.into())
+}
+
+/// A directory above exports, which the server does not have: it has no handle.
+fn above(path: &[u8]) -> Result<KnownFile> {
+    KnownFile::new(&[], hash(&[b"above exports", path]) >> 1, FileKind::Directory)
+}
+
+pub(crate) fn is_above(known: &KnownFile) -> bool {
+    known.handle().is_empty()
+}
+
+/// The attributes of a directory above exports.
+pub(crate) fn attr_above(known: &KnownFile) -> Attr {
+    Attr {
+        ino: known.ino,
+        mode: FileKind::Directory.bits() | 0o555,
+        nlink: 2,
+        blksize: 4096,
+        ..Attr::default()
+    }
+}
+
+pub(crate) fn nfs_name(name: &Name) -> Result<types::Name> {
+    types::Name::new(name.as_bytes().to_vec()).map_err(|_| Errno::ENAMETOOLONG.into())
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Making, moving and removing names.
+//!
+//! A call whose reply was lost is made again, and a server that does not remember it finds its own work done. Where the outcome
+//! shows that, it is success: the name is gone, or leads to the file that was moved or linked.
+
+use crate::convert::{self, Failed};
+use crate::inner::{Inner, sent};
+use outrigger_core::ops::{Create, Link, MkDir, MkNod, Open, OpenFlags, Rename, RenameFlags, SymLink};
+use outrigger_core::reply::{Created, Entry};
+use outrigger_core::{Attr, Cx, Errno, FileKind, Name, Node, Result};
+use outrigger_proto_nfs3::nfs::{
+    CreateArgs, CreateHow, LinkArgs, MkDirArgs, MkNodArgs, MkNodWhat, NewDevice, RenameArgs, SymLinkArgs,
+    procedure as nfs,
+};
+use outrigger_proto_nfs3::results::{self, WccOk};
+use outrigger_proto_nfs3::types::{self, DirName, Path};
+use outrigger_proto_nfs3::xdr::Procedure;
+use outrigger_proto_nfs3::xdr::rpc::Auth;
+
+impl Inner {
+    /// The entry of something that was made.
+    async fn made(&self, auth: &Auth, (dir, name): (Node, &Name), made: results::Created) -> Result<Entry> {
+        let found = match made.object {
+            Some(object) => self.complete(auth, object, made.attrs).await?,
+            None => self.step(auth, dir, name).await?,
+        };
+        self.entry(dir, name, found)
+    }
+
+    /// Makes a regular file; `None` where there is something already and `flags` allow that.
+    async fn make_file(&self, auth: &Auth, op: &Create) -> Result<Option<Entry>> {
+        let at = self.place(auth, op.dir, &op.name).await?;
+        let initial = convert::initial(op.mode, op.initial.as_deref());
+        let place = (op.dir, &op.name);
+        if op.flags.contains(OpenFlags::EXCL) {
+            // Made again after a loss, it succeeds once.
+            let how = CreateHow::Exclusive(fastrand::u64(..).to_be_bytes());
+            let args = CreateArgs { at: at.clone(), how };
+            match self.link.ask::<nfs::Create, _, _>(auth, &args, 0).await {
+                Err(error) if error.errno == Errno::EOPNOTSUPP => {}
+                Ok(made) => return self.made_exclusively(auth, place, (made, initial)).await.map(Some),
+                Err(error) => return Err(error),
+            }
+        }
+        let args = CreateArgs { at, how: CreateHow::Guarded(initial) };
+        match self.link.ask::<nfs::Create, _, _>(auth, &args, 0).await {
+            Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => Ok(None),
+            Err(error) => Err(error),
+            Ok(made) => self.made(auth, place, made).await.map(Some),
+        }
+    }
+
+    /// Gives a file that was made exclusively what it was to begin with: the server has used its times for the verifier.
+    async fn made_exclusively(
+        &self,
+        auth: &Auth,
+        (dir, name): (Node, &Name),
+        (made, initial): (results::Created, types::SetAttrs),
+    ) -> Result<Entry> {
+        let now = |time| if time == types::SetTime::Keep { types::SetTime::Now } else { time };
+        let attrs = types::SetAttrs { atime: now(initial.atime), mtime: now(initial.mtime), ..initial };
+        let entry = self.made(auth, (dir, name), made).await?;
+        let set = async {
+            Ok::<_, outrigger_core::Error>(match self.set(auth, entry.node, attrs).await? {
+                Some(after) => self.attr(&after),
+                None => self.attrs(auth, entry.node).await?.attr,
+            })
+        };
+        match set.await {
+            Ok(attr) => Ok(Entry { attr, ..entry }),
+            Err(error) => {
+                // One that is not as it was asked for would be in the way of the next attempt.
+                let _ = self.remove::<nfs::Remove, _>(auth, (dir, name)).await;
+                self.files.table().forget(entry.node, 1);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) async fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
+        let auth = self.auth(cx);
+        if let Some(entry) = self.make_file(&auth, &op).await? {
+            let opened = self.opened(cx, entry.node, op.flags, auth);
+            let opened = opened.inspect_err(|_| self.files.table().forget(entry.node, 1))?;
+            return Ok(Created { entry, opened });
+        }
+        let entry = self.lookup(cx, op.dir, &op.name).await?;
+        let opened = self.open_file(cx, Open { node: entry.node, flags: op.flags }).await;
+        let opened = opened.inspect_err(|_| self.files.table().forget(entry.node, 1))?;
+        let size = if op.flags.contains(OpenFlags::TRUNC) { 0 } else { entry.attr.size };
+        Ok(Created { entry: Entry { attr: Attr { size, ..entry.attr }, ..entry }, opened })
+    }
+
+    pub(crate) async fn mkdir(&self, cx: &Cx, op: MkDir) -> Result<Entry> {
+        let auth = self.auth(cx);
+        let at = self.place(&auth, op.dir, &op.name).await?;
+        let args = MkDirArgs { at, attrs: convert::initial(op.mode, op.initial.as_deref()) };
+        let made = self.link.ask::<nfs::MkDir, _, _>(&auth, &args, 0).await?;
+        self.made(&auth, (op.dir, &op.name), made).await
+    }
+
+    pub(crate) async fn symlink(&self, cx: &Cx, op: SymLink) -> Result<Entry> {
+        let auth = self.auth(cx);
+        let at = self.place(&auth, op.dir, &op.name).await?;
+        let target = Path::new(op.target.as_bytes().to_vec()).map_err(|_| Errno::ENAMETOOLONG)?;
+        let attrs = convert::initial(0o777, op.initial.as_deref());
+        let made = self.link.ask::<nfs::SymLink, _, _>(&auth, &SymLinkArgs { at, attrs, target }, 0).await?;
+        self.made(&auth, (op.dir, &op.name), made).await
+    }
+
+    pub(crate) async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
+        let auth = self.auth(cx);
+        let attrs = convert::initial(op.mode, op.initial.as_deref());
+        let device = NewDevice { attrs, device: convert::device(op.rdev) };
+        let what = match FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular) {
+            FileKind::Fifo => MkNodWhat::Fifo(attrs),
+            FileKind::Socket => MkNodWhat::Socket(attrs),
+            FileKind::CharDevice => MkNodWhat::Char(device),
+            FileKind::BlockDevice => MkNodWhat::Block(device),
+            FileKind::Regular => {
+                let MkNod { dir, name, mode, umask, initial, .. } = op;
+                let op = Create { dir, name, mode, umask, flags: OpenFlags::EXCL, initial };
+                return self.make_file(&auth, &op).await?.ok_or_else(|| Errno::EEXIST.into());
+            }
+            FileKind::Directory | FileKind::Symlink => return Err(Errno::EINVAL.into()),
+        };
+        let at = self.place(&auth, op.dir, &op.name).await?;
+        let made = self.link.ask::<nfs::MkNod, _, _>(&auth, &MkNodArgs { at, what }, 0).await?;
+        self.made(&auth, (op.dir, &op.name), made).await
+    }
+
+    pub(crate) async fn link(&self, cx: &Cx, op: Link) -> Result<Entry> {
+        let auth = self.auth(cx);
+        if self.open.is_removed(op.node) {
+            return Err(Errno::ENOENT.into());
+        }
+        let file = self.handle(&auth, op.node).await?;
+        let args = LinkArgs { file, link: self.place(&auth, op.dir, &op.name).await? };
+        let (linked, again) = self.link.ask_via::<nfs::Link, _, _>(None, &auth, &args, 0).await;
+        let attrs = match linked {
+            Ok(linked) => linked.attrs,
+            Err(error) if again && error.errno == Errno::EEXIST => {
+                match self.step(&auth, op.dir, &op.name).await {
+                    Ok((found, _)) if found.handle() == &file[..] => None,
+                    _ => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        };
+        let found = self.complete(&auth, file, attrs).await?;
+        self.entry(op.dir, &op.name, found)
+    }
+
+    /// Removes a name, by REMOVE or RMDIR.
+    pub(crate) async fn remove<P, F>(&self, auth: &Auth, (dir, name): (Node, &Name)) -> Result<()>
+    where
+        P: Procedure<Args = DirName, Results = Result<WccOk, F>>,
+        F: Failed,
+    {
+        let at = self.place(auth, dir, name).await?;
+        match self.link.ask_via::<P, _, _>(None, auth, &at, 0).await {
+            (Ok(_), _) => {}
+            (Err(error), true) if error.errno == Errno::ENOENT => {}
+            (Err(error), _) => return Err(error),
+        }
+        self.files.table().removed(dir, name);
+        Ok(())
+    }
+
+    pub(crate) async fn unlink(&self, cx: &Cx, dir: Node, name: &Name) -> Result<()> {
+        let auth = self.auth(cx);
+        if self.is_ours(dir, name) {
+            return Err(Errno::ENOENT.into());
+        }
+        if self.hide(&auth, dir, name).await? {
+            return Ok(());
+        }
+        self.remove::<nfs::Remove, _>(&auth, (dir, name)).await
+    }
+
+    pub(crate) async fn rmdir(&self, cx: &Cx, dir: Node, name: &Name) -> Result<()> {
+        let auth = self.auth(cx);
+        match self.remove::<nfs::RmDir, _>(&auth, (dir, name)).await {
+            Err(error) if error.errno == Errno::ENOTEMPTY && self.clear(&auth, dir, name).await => {
+                self.remove::<nfs::RmDir, _>(&auth, (dir, name)).await
+            }
+            removed => removed,
+        }
+    }
+
+    /// Moves files that have lost their names out of a directory that is to be removed; whether there were any.
+    async fn clear(&self, auth: &Auth, above: Node, name: &Name) -> bool {
+        let table = self.files.table();
+        let (Some(dir), mut any) = (table.get(above, name), false) else { return false };
+        for node in self.open.removed() {
+            let names = table.names(node).unwrap_or_default();
+            let Some((_, aside)) = names.into_iter().find(|(place, _)| *place == dir) else { continue };
+            if self.move_name(auth, (dir, &aside), (above, &aside)).await.is_ok() {
+                self.silly.moved(&aside, above);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Gives an open file that is about to lose its last name a name aside; whether it has.
+    async fn hide(&self, auth: &Auth, dir: Node, name: &Name) -> Result<bool> {
+        let open = self.files.table().get(dir, name).filter(|&node| self.open.is_open(node));
+        let Some(node) = open.filter(|&node| !self.open.is_removed(node)) else { return Ok(false) };
+        let (found, attr) = self.step(auth, dir, name).await?;
+        let is_it = self.files.get(node).is_some_and(|known| known.handle() == found.handle());
+        if !is_it || found.kind != FileKind::Regular || attr.nlink > 1 {
+            return Ok(false);
+        }
+        let aside = self.silly.begin(dir, Some(node))?;
+        let moved = self.move_name(auth, (dir, name), (dir, &aside)).await;
+        moved.inspect_err(|_| self.silly.end(&aside))?;
+        if !self.open.mark_removed(node) {
+            // It was closed meanwhile.
+            self.remove_aside(auth, dir, &aside).await?;
+        }
+        Ok(true)
+    }
+
+    /// Removes a file that lost its last name and is not open any more.
+    pub(crate) async fn remove_silly(&self, auth: &Auth, node: Node) -> Result<()> {
+        for (dir, name) in self.files.table().names(node)? {
+            self.remove_aside(auth, dir, &name).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn remove_aside(&self, auth: &Auth, dir: Node, aside: &Name) -> Result<()> {
+        self.remove::<nfs::Remove, _>(auth, (dir, aside)).await?;
+        self.silly.end(aside);
+        Ok(())
+    }
+
+    /// Moves a name.
+    async fn move_name(&self, auth: &Auth, from: (Node, &Name), to: (Node, &Name)) -> Result<()> {
+        self.move_at_server(auth, from, to).await?;
+        self.files.table().renamed(from, to)
+    }
+
+    async fn move_at_server(
+        &self,
+        auth: &Auth,
+        (dir, name): (Node, &Name),
+        (to_dir, to_name): (Node, &Name),
+    ) -> Result<()> {
+        let moved = self.files.table().get(dir, name).and_then(|node| self.files.get(node));
+        let args = RenameArgs {
+            from: self.place(auth, dir, name).await?,
+            to: self.place(auth, to_dir, to_name).await?,
+        };
+        match self.link.ask_via::<nfs::Rename, _, _>(None, auth, &args, 0).await {
+            (Ok(_), _) => Ok(()),
+            (Err(error), true) if error.errno == Errno::ENOENT && moved.is_some() => {
+                let found = self.step(auth, to_dir, to_name).await.ok();
+                let is_it = found.map(|(known, _)| known) == moved;
+                if is_it { Ok(()) } else { Err(error) }
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    pub(crate) async fn rename(&self, cx: &Cx, op: Rename) -> Result<()> {
+        let Rename { dir, name, to_dir, to_name, flags } = op;
+        let auth = self.auth(cx);
+        if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT) {
+            return Err(Errno::EINVAL.because("the protocol cannot exchange names"));
+        }
+        if self.is_ours(dir, &name) {
+            return Err(Errno::ENOENT.into());
+        }
+        if flags.contains(RenameFlags::NOREPLACE) {
+            self.known(&auth, to_dir).await?;
+            match self.step(&auth, to_dir, &to_name).await {
+                Ok(_) => return Err(Errno::EEXIST.into()),
+                Err(error) if error.errno == Errno::ENOENT => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let table = self.files.table();
+        let (node, target) = (table.get(dir, &name), table.get(to_dir, &to_name));
+        let aside = match target.filter(|&target| node != Some(target) && self.open.is_open(target)) {
+            Some(target) => self.keep(&auth, (to_dir, &to_name), target).await?,
+            None => None,
+        };
+        let moved = self.move_at_server(&auth, (dir, &name), (to_dir, &to_name)).await;
+        if let (Some((_, aside)), Err(_)) = (&aside, &moved) {
+            let _ = self.remove_aside(&auth, to_dir, aside).await;
+        }
+        moved?;
+        if let Some((target, aside)) = aside {
+            table.renamed((to_dir, &to_name), (to_dir, &aside))?;
+            if !self.open.mark_removed(target) {
+                // It was closed meanwhile.
+                self.remove_aside(&auth, to_dir, &aside).await?;
+            }
+        }
+        table.renamed((dir, &name), (to_dir, &to_name))
+    }
+
+    /// Gives an open file whose only name is about to become another file's a second one, if it needs that. Where the server has no
+    /// links it is hidden at once.
+    async fn keep(
+        &self,
+        auth: &Auth,
+        (dir, name): (Node, &Name),
+        node: Node,
+    ) -> Result<Option<(Node, Name)>> {
+        let Ok((found, attr)) = self.step(auth, dir, name).await else { return Ok(None) };
+        let is_it = self.files.get(node).is_some_and(|known| known.handle() == found.handle());
+        if !is_it || found.kind != FileKind::Regular || attr.nlink > 1 || self.open.is_removed(node) {
+            return Ok(None);
+        }
+        let aside = self.silly.begin(dir, Some(node))?;
+        let args = LinkArgs { file: sent(&found)?, link: self.place(auth, dir, &aside).await? };
+        match self.link.ask::<nfs::Link, _, _>(auth, &args, 0).await {
+            Ok(_) => Ok(Some((node, aside))),
+            Err(_) => {
+                self.silly.end(&aside);
+                self.hide(auth, dir, name).await.map(|_| None)
+            }
+        }
+    }
+}
