@@ -5,4 +5,5 @@ mod exports;
 mod hostile;
 mod lasting;
 mod procedures;
+mod stand_in;
 mod support;

@@ -46,6 +46,10 @@ pub fn serve(trees: Vec<Tree>, options: Options) -> Running {
 pub fn serve_at(address: SocketAddr, trees: Vec<Tree>, options: Options) -> Running {
     let runtime = Arc::new(Threads::new());
     let server = runtime.handle().block_on(Server::bind(address, trees, options)).unwrap();
+    run(runtime, Arc::new(server))
+}
+
+pub fn run(runtime: Arc<Threads>, server: Arc<Server>) -> Running {
     let address = server.address().unwrap();
     let task = runtime.handle().spawn(async move { server.run().await });
     Running { address, runtime, task }
