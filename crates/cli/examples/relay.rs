@@ -54,7 +54,7 @@ impl Relay {
         let service = stack.push(opens)?.push(trace)?.service();
         // The door.
         let (name, identity) = ("/".to_owned(), format!("{host}:{port}{path}").into_bytes());
-        let tree = Tree { name, identity, service, is_lasting: true };
+        let tree = Tree { name, identity, service, is_lasting: true, callers: None, paths: None };
         let callers = Callers { any_port: true, squash: Squash::None, ..Callers::default() };
         let key = door::new_key().map_err(|error| error.to_string())?;
         let bound = Server::bind(listen, vec![tree], door::Options { callers, key, held: 1 << 15 });

@@ -46,7 +46,8 @@ fn systemd_understands_every_line() {
         return;
     }
     let place = Place::new();
-    for name in ["mount", "automount", "guard", "serve-nfs"].map(|name| format!("outrigger-{name}@.service")) {
+    for name in ["mount", "automount", "guard", "serve-nfs"].map(|name| format!("outrigger-{name}@.service"))
+    {
         let name = &*name;
         let text = unit(name);
         let own = text.lines().filter_map(|line| line.split_once('=')).map(|(key, _)| key);

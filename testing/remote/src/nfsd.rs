@@ -139,7 +139,14 @@ impl NfsServer {
         let stack = Stack::new(Arc::new(Inline::new(tree, Arc::clone(&clock))) as Arc<dyn Service>);
         let stack = stack.push(Simulate::new())?.push(CloseSim::new(Opens::default(), Arc::clone(&clock)))?;
         let service = stack.push(Permissions::new(clock).lenient_owner())?.service();
-        let tree = Tree { name: "/export".to_owned(), identity: b"root".to_vec(), service, is_lasting: true };
+        let tree = Tree {
+            name: "/export".to_owned(),
+            identity: b"root".to_vec(),
+            service,
+            is_lasting: true,
+            callers: None,
+            paths: None,
+        };
         let callers = Callers { any_port: true, squash: Squash::None, ..Callers::default() };
         let options = Options { callers, key: [7; KEY_LEN], held: 1000 };
         let address = ([127, 0, 0, 1], self.ports[0]).into();

@@ -54,8 +54,7 @@ fn machine(place: &Place, ports: (u16, u16), image: bool) -> Child {
     let parts: String =
         PARTS.iter().map(|part| format!("{}() {{\n{}\n}}\n", part.name, part.script)).collect();
     let runs: String = PARTS.iter().map(|part| format!("run {}\n", part.name)).collect();
-    let script =
-        format!("tree={}\nread_only={}\nimage={image}\n{COMMON}{parts}{runs}", ports.0, ports.1);
+    let script = format!("tree={}\nread_only={}\nimage={image}\n{COMMON}{parts}{runs}", ports.0, ports.1);
     let file = place.file("script", script);
     let mut command =
         Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/tools/client-vm.sh"));
