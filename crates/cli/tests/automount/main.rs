@@ -19,7 +19,9 @@ use support::{PROGRAM, Place, can_mount, has, signal, within};
 
 /// A place with the directory `here` and the archive `a.tar.gz`, on whose `m` a map is mounted.
 pub struct Auto {
+    /// Where it is.
     pub place: Place,
+    /// The server of the hosts in the map.
     pub sshd: Option<Sshd>,
 }
 
@@ -52,6 +54,7 @@ impl Auto {
         Some(Auto { sshd: Some(sshd), ..auto })
     }
 
+    /// The SSH server.
     pub fn sshd(&self) -> &Sshd {
         self.sshd.as_ref().expect("a test with a server")
     }
@@ -89,6 +92,7 @@ impl Auto {
         self.place.run(&[&["automount", "m", "--map", "map"], more].concat()).ok();
     }
 
+    /// A path in the mount.
     pub fn at(&self, name: &str) -> PathBuf {
         self.place.at("m").join(name)
     }
@@ -100,6 +104,7 @@ impl Auto {
         status["trees"].as_array().unwrap().clone()
     }
 
+    /// What `status` says of a tree.
     pub fn state(&self, path: &str) -> Option<String> {
         let tree = self.trees().into_iter().find(|tree| tree["path"] == path)?;
         Some(tree["state"].as_str()?.to_owned())
@@ -111,6 +116,7 @@ fn parent(pid: u32) -> u32 {
     stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// The names in a directory, sorted.
 pub fn names(dir: PathBuf) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
     let mut names: Vec<String> =

@@ -46,6 +46,9 @@ pub struct Left {
     pub what: String,
 }
 
+/// How closing a tree ended, when it has.
+type Outcome = oneshot::Receiver<Result<(), Error>>;
+
 impl Phase {
     /// In one word.
     pub(crate) fn name(&self) -> &'static str {
@@ -147,7 +150,7 @@ impl Control {
         left
     }
 
-    fn begin_closing(&self) -> Vec<(String, Arc<Open>, oneshot::Receiver<Result<(), Error>>)> {
+    fn begin_closing(&self) -> Vec<(String, Arc<Open>, Outcome)> {
         let now = self.0.runtime.monotonic();
         let mut state = self.0.lock();
         let lives: Vec<(Life, String)> = state
