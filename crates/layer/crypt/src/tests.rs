@@ -4,6 +4,7 @@ mod attacks;
 mod format;
 mod keys;
 mod requests;
+mod room;
 
 use super::*;
 use outrigger_client::{Client, Follow, Inode, Settings, block_on};
