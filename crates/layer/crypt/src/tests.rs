@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod attacks;
+mod files;
 mod format;
 mod keys;
 mod requests;
