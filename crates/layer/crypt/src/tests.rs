@@ -6,6 +6,7 @@ mod format;
 mod keys;
 mod requests;
 mod room;
+mod turns;
 
 use super::*;
 use outrigger_client::{Client, Follow, Inode, Settings, block_on};
