@@ -123,9 +123,8 @@ impl Below<'_> {
         // A file has a header, which only who has it open can write.
         let flags = OpenFlags::READ_WRITE | OpenFlags::EXCL;
         let MkNod { mode, umask, initial, .. } = op;
-        let (stored, turn) = self.new_place(dir, &name).await?;
+        let (stored, _turn) = self.new_place(dir, &name).await?;
         let made = self.ask(Create { dir, name: stored.name, mode, umask, flags, initial }).await?;
-        drop(turn);
         let Created { mut entry, opened } = made;
         let (node, handle) = (entry.node, opened.handle);
         let key = self.inner.keys.file(new_id()?);
@@ -146,22 +145,29 @@ impl Below<'_> {
         let (stored, turn) = self.new_place(op.dir, &op.name).await?;
         let below = flags_below(flags).difference(OpenFlags::TRUNC);
         let asked = |flags| self.ask(Create { name: stored.name.clone(), flags, ..op.clone() });
-        let created = match flags.writes() {
-            true => asked(below).await?,
-            // Who makes a file for reading leaves one with a header all the same. One that is there may not be open to writing.
-            false => match asked(below | OpenFlags::READ_WRITE).await {
-                Err(error) if error.errno == Errno::EACCES => asked(below).await?,
-                made => made?,
-            },
-        };
+        // Who makes a file for reading leaves one with a header all the same.
+        let makes =
+            below | if flags.writes() { OpenFlags::EXCL } else { OpenFlags::READ_WRITE | OpenFlags::EXCL };
+        match asked(makes).await {
+            // Until it is known as a new one, the turn keeps those waiting who find it empty.
+            Ok(made) => return self.created(made, flags, true).await,
+            Err(error) if flags.contains(OpenFlags::EXCL) => return Err(error),
+            // Some trees look first whether a name may be made.
+            Err(error) if matches!(error.errno, Errno::EEXIST | Errno::EACCES | Errno::EROFS) => {}
+            Err(error) => return Err(error),
+        }
+        let found = asked(below).await?;
         drop(turn);
-        self.created(created, flags).await
+        if found.entry.attr.size == 0 {
+            drop(self.inner.names.change().await);
+        }
+        self.created(found, flags, false).await
     }
 
     pub(crate) async fn tmpfile(&self, op: TmpFile) -> Result<Created> {
         let flags = op.flags;
         let created = self.ask(TmpFile { flags: flags_below(flags), ..op }).await?;
-        self.created(created, flags).await
+        self.created(created, flags, true).await
     }
 
     pub(crate) async fn unlink(&self, op: Unlink) -> Result<()> {
