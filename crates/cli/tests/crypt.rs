@@ -81,7 +81,7 @@ fn check_names_what_is_damaged() {
     let layer = ["--layer", "crypt=passfile=pass,plain"];
     place.run(&[&layer[..], &["cp", "letter", "below::/letter"]].concat()).ok();
     let check = || place.run(&["crypt", "check", "--passfile", "pass", "below"]);
-    assert_eq!(check().ok(), "2 files with 12298 bytes, 0 damaged\n");
+    assert_eq!(check().ok(), "1 file with 12298 bytes, 0 damaged\n");
     let path = &stored(&place)[0];
     for block in [0, 2] {
         flip(path, 64 + 4124 * block + 100);
@@ -93,7 +93,7 @@ fn check_names_what_is_damaged() {
         "/foreign: the name is damaged, or was not made by this tree",
         "/letter: block 0 is damaged, or of another place",
         "/letter: block 2 is damaged, or of another place",
-        "2 files with 4106 bytes, 2 damaged",
+        "1 file with 4106 bytes, 2 damaged",
     ];
     assert_eq!((lines, said.code), (expected.to_vec(), Some(1)));
     let said = place.run(&["crypt", "check", "--json", "--passfile", "pass", "below"]);
@@ -103,6 +103,17 @@ fn check_names_what_is_damaged() {
     let first: serde_json::Value =
         serde_json::from_str(said.out.lines().nth(1).expect("a line")).expect("JSON");
     assert_eq!((first["path"].as_str(), first["damage"].is_string()), (Some("/letter"), true));
+}
+
+#[test]
+fn check_counts_each_damaged_name_of_a_directory() {
+    let place = encrypted();
+    for at in 0..5 {
+        fs::write(place.at(&format!("below/foreign{at}")), "").expect("a file");
+    }
+    let said = place.run(&["crypt", "check", "--passfile", "pass", "below"]);
+    assert_eq!((said.out.lines().count(), said.code), (6, Some(1)));
+    assert_eq!(said.out.lines().last(), Some("0 files with 0 bytes, 5 damaged"));
 }
 
 #[test]

@@ -134,11 +134,11 @@ impl<'a> Below<'a> {
             // Who made the directory, or its number, did not come any further.
             None => {}
             Some(content) if content.is_empty() => {}
-            Some(_) => return Err(self.damaged(node, "the number of the directory is damaged").await),
+            Some(_) => return Err(self.damaged_dir(node, "the number of the directory is damaged").await),
         }
         match self.names_of(node).await?.iter().all(is_ours) {
             true => Ok(None),
-            false => Err(self.damaged(node, "the number of the directory is missing").await),
+            false => Err(self.damaged_dir(node, "the number of the directory is missing").await),
         }
     }
 
@@ -244,16 +244,20 @@ impl<'a> Below<'a> {
         Ok((name, self.ask(Lookup { dir, name: stored }).await?))
     }
 
-    /// That `what` of a file or directory: `EBADMSG`.
+    /// That `what` of a file: `EBADMSG`.
     pub(crate) async fn damaged(&self, node: Node, what: &str) -> Error {
-        // The path of a directory without number would be looked for by this.
-        let path = match self.inner.dir(node).is_some() || !what.contains("directory") {
-            true => Box::pin(self.path(node)).await.ok(),
-            false => self.ask(Locate { node }).await.ok().map(|path| path.to_vec()),
-        };
-        let path = path.unwrap_or_else(|| format!("node {}", node.0).into_bytes());
-        Errno::EBADMSG.because(format!("{}: {what}", path.escape_ascii()))
+        bad_message(node, self.path(node).await.ok(), what)
     }
+
+    /// The same of a directory without number, which is called what it is called below: its path would be looked for by its number.
+    async fn damaged_dir(&self, node: Node, what: &str) -> Error {
+        bad_message(node, self.ask(Locate { node }).await.ok().map(|path| path.to_vec()), what)
+    }
+}
+
+fn bad_message(node: Node, path: Option<Vec<u8>>, what: &str) -> Error {
+    let path = path.unwrap_or_else(|| format!("node {}", node.0).into_bytes());
+    Errno::EBADMSG.because(format!("{}: {what}", path.escape_ascii()))
 }
 
 /// Opens a file; where there is nothing to open, no handle does.

@@ -196,13 +196,16 @@ impl Below<'_> {
         if offset > size {
             self.stretch(at, size, offset, false).await?;
         }
-        let count = self.store(at, offset, data).await?;
+        let stored = self.store(at, offset, data).await;
         if at.handle == Handle::NONE {
             // Nobody will close the file, and others may change it before the next request.
-            self.settle(at).await?;
+            let settled = self.settle(at).await;
             at.file.with(|state| state.size = None);
+            if stored.is_ok() {
+                settled?;
+            }
         }
-        Ok(Count(count as u64))
+        Ok(Count(stored? as u64))
     }
 
     /// Prepares a file of `from` bytes for content at `to`: its last block becomes a whole one, and if blocks between that and `to` are to
@@ -240,7 +243,16 @@ impl Below<'_> {
             None => Arc::new(self.inner.keys.file(new_id()?)),
         };
         let bytes = Bytes::copy_from_slice(&header(&key, record)?);
-        self.write_all(at.write(0), bytes).await.1?;
+        let (done, written) = self.write_all(at.write(0), bytes).await;
+        if let Err(error) = written {
+            if done > 0
+                && let Some(old) = at.file.state().known
+            {
+                let bytes = Bytes::copy_from_slice(&header(&old.key, old.record)?);
+                self.put_back(at, 0, bytes).await;
+            }
+            return Err(error);
+        }
         at.file.with(|state| (state.known, state.fresh) = (Some(Known { key, record }), false));
         Ok(())
     }
@@ -285,17 +297,17 @@ impl Below<'_> {
             }
         }
         let kept = tail.get((end - last * BLOCK_BYTES) as usize..).unwrap_or_default();
-        head.truncate((start - base) as usize);
+        let stays = (start - base) as usize;
         let new_end = end + kept.len() as u64;
-        let (key, lead) = match known {
-            Some(known) => (known.key, 0),
+        let (key, lead) = match &known {
+            Some(known) => (Arc::clone(&known.key), 0),
             None => (Arc::new(self.inner.keys.file(new_id()?)), HEADER),
         };
         let whole = (new_end - base) as usize;
         let mut bytes = BytesMut::zeroed(lead + (sealed_size(whole as u64) as usize - HEADER));
         let slots = &mut bytes[lead..];
-        spread(slots, 0, &head);
-        spread(slots, (start - base) as usize, data);
+        spread(slots, 0, &head[..stays.min(head.len())]);
+        spread(slots, stays, data);
         spread(slots, (end - base) as usize, kept);
         seal_blocks(&key, first, slots)?;
         let record = Record { size: new_end, sparse: false };
@@ -306,6 +318,19 @@ impl Below<'_> {
         let (done, written) = self.write_all(at.write(place), bytes.freeze()).await;
         if let Err(error) = written {
             self.give_up(at, size, place + done as u64).await;
+            // The block where it ended, and the last one of the file, behind which is nothing now.
+            for block in [first + (done / SLOT) as u64, size / BLOCK_BYTES] {
+                let old = match block {
+                    _ if block == first && !head.is_empty() => &head[..],
+                    _ if block == last && !tail.is_empty() => &tail[..],
+                    // The caller writes all of it: as much as there is room for.
+                    _ => data.get((block * BLOCK_BYTES).saturating_sub(start) as usize..).unwrap_or_default(),
+                };
+                let len = size.saturating_sub(block * BLOCK_BYTES).min(old.len() as u64) as usize;
+                if let Some(known) = known.as_ref().filter(|_| (first..=last).contains(&block)) {
+                    self.mend(at, known, block, &old[..len.min(BLOCK)]).await;
+                }
+            }
             return Err(error);
         }
         at.file.with(|state| {
@@ -320,12 +345,44 @@ impl Below<'_> {
     /// Takes away what a write has left behind the end of the file that found no room.
     async fn give_up(&self, at: &At<'_>, size: u64, end: u64) {
         let was = if at.file.state().fresh { 0 } else { sealed_size(size) };
+        let mut known = Some(size);
         if end > was {
             let attrs = SetAttrs { size: Some(was), ..SetAttrs::default() };
             let handle = Some(at.handle).filter(|&handle| handle != Handle::NONE);
-            let _ = self.ask(SetAttr { node: at.node, handle, attrs }).await;
+            if self.ask(SetAttr { node: at.node, handle, attrs }).await.is_err() {
+                known = None;
+            }
         }
-        at.file.with(|state| state.size = None);
+        at.file.with(|state| state.size = known);
+    }
+
+    /// Puts `content` into a block that a write below has torn. The slot is there, so that this finds room where the write found none.
+    async fn mend(&self, at: &At<'_>, known: &Known, block: u64, content: &[u8]) {
+        if content.is_empty() || self.blocks(at, known, block, 1).await.is_ok() {
+            return;
+        }
+        let place = slot_at(block);
+        let mut slot = BytesMut::zeroed(content.len() + OVERHEAD);
+        if known.record.sparse
+            && let Ok(torn) = self.raw(at.node, at.handle, place, slot.len()).await
+            && torn.ends_with(&[0; TAG])
+        {
+            // It was a hole, for whose rest there may be no room.
+            let used = torn.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            return self.put_back(at, place, vec![0; used].into()).await;
+        }
+        spread(&mut slot, 0, content);
+        match seal_blocks(&known.key, block, &mut slot) {
+            Ok(()) => self.put_back(at, place, slot.freeze()).await,
+            Err(error) => tracing::error!(node = ?at.node, block, %error, "a block stays torn"),
+        }
+    }
+
+    /// Writes once more what an interrupted write has torn.
+    async fn put_back(&self, at: &At<'_>, place: u64, bytes: Bytes) {
+        if let Err(error) = self.write_all(at.write(place), bytes).await.1 {
+            tracing::error!(node = ?at.node, place, %error, "what an interrupted write has torn stays so");
+        }
     }
 
     /// Makes the header vouch for all that is there, for who has a turn.
@@ -419,7 +476,11 @@ impl Below<'_> {
         let mut slot = BytesMut::zeroed(kept + OVERHEAD);
         spread(&mut slot, 0, &bytes[..kept.min(bytes.len())]);
         seal_blocks(&known.key, block, &mut slot)?;
-        self.write_all(at.write(slot_at(block)), slot.freeze()).await.1
+        let written = self.write_all(at.write(slot_at(block)), slot.freeze()).await.1;
+        if written.is_err() {
+            self.mend(at, &known, block, &bytes).await;
+        }
+        written
     }
 
     /// Puts zeroes into a range of a file, for who has a turn; whole blocks are given back by `punch`.

@@ -6,6 +6,7 @@ use crate::files::flags_below;
 use crate::format::{Record, Sizes, header};
 use crate::keys::new_id;
 use crate::names::Stored;
+use crate::state::Turn;
 use bytes::Bytes;
 use outrigger_core::ops::{
     Create, Link, Lookup, MkDir, MkNod, OpenFlags, ReadDir, ReadDirPlus, ReadLink, Rename, RenameFlags,
@@ -27,24 +28,33 @@ impl Below<'_> {
         Ok(self.inner.keys.stored(&id, name))
     }
 
-    /// How a name is stored that is to be made. A long one is written down first: without it the other file means nothing.
-    async fn new_place(&self, dir: Node, name: &Name) -> Result<Stored> {
+    /// How a name is stored that is to be made, with a turn for making it. A long one is written down first: without it the other file
+    /// means nothing. Nobody drops that during the turn.
+    async fn new_place(&self, dir: Node, name: &Name) -> Result<(Stored, Turn<'_>)> {
         let id = self.dir_for_names(dir).await?;
         let stored = self.inner.keys.stored(&id, name);
+        let turn = self.inner.names.look().await;
         if let Some((side, full)) = &stored.side {
             let there = self.read_own(dir, side.clone()).await?;
             if there.as_deref() != Some(full.as_bytes()) {
                 self.write_own(dir, side.clone(), full.clone().into_bytes()).await?;
             }
         }
-        Ok(stored)
+        Ok((stored, turn))
     }
 
-    /// Removes what a long name was written down in.
+    /// Removes what a long name was written down in, if the name is gone. It may not be: somebody may have made it again, and a name that
+    /// is moved onto another one of the same file stays (rename(2)).
     async fn drop_side(&self, dir: Node, stored: Stored) {
-        if let Some((name, _)) = stored.side {
-            // What stays is not shown, and goes with the directory.
-            let _ = self.ask(Unlink { dir, name }).await;
+        let Some((side, _)) = stored.side else { return };
+        let _turn = self.inner.names.change().await;
+        match self.ask(Lookup { dir, name: stored.name }).await {
+            Ok(entry) => self.forget(entry.node).await,
+            Err(error) if error.errno == Errno::ENOENT => {
+                // What stays is not shown, and goes with the directory.
+                let _ = self.ask(Unlink { dir, name: side }).await;
+            }
+            Err(_) => {}
         }
     }
 
@@ -73,8 +83,7 @@ impl Below<'_> {
         name: &Name,
         op: impl FnOnce(Name) -> O,
     ) -> Result<Entry> {
-        let stored = self.new_place(dir, name).await?;
-        let _turn = self.inner.names.look().await;
+        let (stored, _turn) = self.new_place(dir, name).await?;
         Ok(sized(self.ask(op(stored.name)).await?))
     }
 
@@ -114,10 +123,8 @@ impl Below<'_> {
         // A file has a header, which only who has it open can write.
         let flags = OpenFlags::READ_WRITE | OpenFlags::EXCL;
         let MkNod { mode, umask, initial, .. } = op;
-        let stored = self.new_place(dir, &name).await?;
-        let turn = self.inner.names.look().await;
+        let (stored, _turn) = self.new_place(dir, &name).await?;
         let made = self.ask(Create { dir, name: stored.name, mode, umask, flags, initial }).await?;
-        drop(turn);
         let Created { mut entry, opened } = made;
         let (node, handle) = (entry.node, opened.handle);
         let key = self.inner.keys.file(new_id()?);
@@ -135,26 +142,32 @@ impl Below<'_> {
 
     pub(crate) async fn create(&self, op: Create) -> Result<Created> {
         let flags = op.flags;
-        let stored = self.new_place(op.dir, &op.name).await?;
-        let turn = self.inner.names.look().await;
+        let (stored, turn) = self.new_place(op.dir, &op.name).await?;
         let below = flags_below(flags).difference(OpenFlags::TRUNC);
         let asked = |flags| self.ask(Create { name: stored.name.clone(), flags, ..op.clone() });
-        let created = match flags.writes() {
-            true => asked(below).await?,
-            // Who makes a file for reading leaves one with a header all the same. One that is there may not be open to writing.
-            false => match asked(below | OpenFlags::READ_WRITE).await {
-                Err(error) if error.errno == Errno::EACCES => asked(below).await?,
-                made => made?,
-            },
-        };
+        // Who makes a file for reading leaves one with a header all the same.
+        let makes =
+            below | if flags.writes() { OpenFlags::EXCL } else { OpenFlags::READ_WRITE | OpenFlags::EXCL };
+        match asked(makes).await {
+            // Until it is known as a new one, the turn keeps those waiting who find it empty.
+            Ok(made) => return self.created(made, flags, true).await,
+            Err(error) if flags.contains(OpenFlags::EXCL) => return Err(error),
+            // Some trees look first whether a name may be made.
+            Err(error) if matches!(error.errno, Errno::EEXIST | Errno::EACCES | Errno::EROFS) => {}
+            Err(error) => return Err(error),
+        }
+        let found = asked(below).await?;
         drop(turn);
-        self.created(created, flags).await
+        if found.entry.attr.size == 0 {
+            drop(self.inner.names.change().await);
+        }
+        self.created(found, flags, false).await
     }
 
     pub(crate) async fn tmpfile(&self, op: TmpFile) -> Result<Created> {
         let flags = op.flags;
         let created = self.ask(TmpFile { flags: flags_below(flags), ..op }).await?;
-        self.created(created, flags).await
+        self.created(created, flags, true).await
     }
 
     pub(crate) async fn unlink(&self, op: Unlink) -> Result<()> {
@@ -203,15 +216,13 @@ impl Below<'_> {
     pub(crate) async fn rename(&self, op: Rename) -> Result<()> {
         let Rename { dir, name, to_dir, to_name, flags } = op;
         let from = self.place(dir, &name).await?;
-        let to = self.new_place(to_dir, &to_name).await?;
+        let (to, turn) = self.new_place(to_dir, &to_name).await?;
         let moved = || {
             let (name, to_name) = (from.name.clone(), to.name.clone());
             self.ask(Rename { dir, name, to_dir, to_name, flags })
         };
-        let first = {
-            let _turn = self.inner.names.look().await;
-            moved().await
-        };
+        let first = moved().await;
+        drop(turn);
         match first {
             // A directory that is empty above has its number below.
             Err(error) if is_not_empty(&error) && flags.is_empty() => {

@@ -80,15 +80,21 @@ impl Below<'_> {
         }
     }
 
-    /// Notes a file that was made, or found instead.
-    pub(crate) async fn created(&self, mut created: Created, flags: OpenFlags) -> Result<Created> {
+    /// Notes a file that was made, or unless `is_new` was found instead. One that is found empty has lost its header.
+    pub(crate) async fn created(
+        &self,
+        mut created: Created,
+        flags: OpenFlags,
+        is_new: bool,
+    ) -> Result<Created> {
         let Created { entry, opened } = &created;
         let (node, handle, sealed) = (entry.node, opened.handle, entry.attr.size);
         let file = match handle {
             Handle::NONE => self.inner.file(node),
             handle => self.inner.opened(node, handle, flags),
         };
-        let ready = if sealed == 0 {
+        let empties = flags.contains(OpenFlags::TRUNC);
+        let ready = if is_new || sealed == 0 && empties {
             let _turn = file.turns.change().await;
             file.with(|state| {
                 if state.known.is_none() {
@@ -98,7 +104,7 @@ impl Below<'_> {
             let at = At::new(&file, node, handle);
             // Without a handle, or with one for reading, nobody will write it.
             if handle == Handle::NONE || !flags.writes() { self.settle(&at).await } else { Ok(()) }
-        } else if flags.contains(OpenFlags::TRUNC) {
+        } else if empties {
             let _turn = file.turns.change().await;
             created.entry.attr.size = HEADER as u64;
             self.resize(&At::new(&file, node, handle), 0, SetAttrs::default()).await

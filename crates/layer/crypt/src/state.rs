@@ -7,15 +7,54 @@ use crate::keys::{Id, Keys};
 use outrigger_core::gate::Gate;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Abilities, Handle, Node, lock};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Lets several that only look at something in together, and one that changes it alone.
+/// Lets several that only look at something in together, and one that changes it alone, in the order in which they come.
 #[derive(Default)]
 pub(crate) struct Turns {
-    /// How many look; -1 while one changes.
-    held: Mutex<i64>,
+    queue: Mutex<Queue>,
     gate: Gate,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// How many look; -1 while one changes.
+    held: i64,
+    /// Who waits, by the numbers they drew; the first has the next turn.
+    waiting: VecDeque<u64>,
+    /// The number that is drawn next.
+    next: u64,
+}
+
+/// A place in the queue, which is given up when it is dropped.
+struct Waiting<'a> {
+    turns: &'a Turns,
+    number: u64,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(turns: &'a Turns) -> Self {
+        let mut queue = lock(&turns.queue);
+        let number = queue.next;
+        queue.next += 1;
+        queue.waiting.push_back(number);
+        Waiting { turns, number }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let others = {
+            let waiting = &mut lock(&self.turns.queue).waiting;
+            waiting.retain(|&number| number != self.number);
+            !waiting.is_empty()
+        };
+        if others {
+            // The next one may be able to look as well.
+            self.turns.gate.open();
+        }
+    }
 }
 
 /// A turn, which ends when it is dropped.
@@ -33,20 +72,24 @@ impl Turns {
     }
 
     async fn take(&self, next: fn(i64) -> Option<i64>) -> Turn<'_> {
+        let place = Waiting::new(self);
         let take = || {
-            let mut held = lock(&self.held);
-            *held = next(*held)?;
-            Some(())
+            let mut queue = lock(&self.queue);
+            if queue.waiting.front() != Some(&place.number) {
+                return None;
+            }
+            queue.held = next(queue.held)?;
+            // From here on the turn ends when it is dropped.
+            Some(Turn(self))
         };
-        self.gate.wait(take).await;
-        Turn(self)
+        self.gate.wait(take).await
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         {
-            let mut held = lock(&self.0.held);
+            let held = &mut lock(&self.0.queue).held;
             *held = if *held < 0 { 0 } else { *held - 1 };
         }
         self.0.gate.open();
@@ -104,7 +147,7 @@ pub(crate) struct Inner {
     /// How files were opened, and how often: a tree may give one number to all who open a file in the same way.
     opens: Mutex<HashMap<(Node, Handle), (OpenFlags, usize)>>,
     dirs: Mutex<HashMap<Node, Id>>,
-    /// Who adds names looks; who removes directories, or gives them their numbers, changes.
+    /// Who adds names looks; who removes directories, or what long names are written down in, or gives directories their numbers, changes.
     pub(crate) names: Turns,
     /// Where names go that are not ours, when somebody asks for them.
     pub(crate) strangers: Option<crate::Strangers>,

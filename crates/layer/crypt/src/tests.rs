@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod attacks;
+mod files;
 mod format;
 mod keys;
 mod requests;
+mod room;
+mod turns;
 
 use super::*;
 use outrigger_client::{Client, Follow, Inode, Settings, block_on};

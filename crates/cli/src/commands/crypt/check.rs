@@ -29,8 +29,10 @@ struct Damage<'a> {
 /// What was found.
 #[derive(Default, Serialize)]
 struct Summary {
+    /// Regular files, one with several names once.
     files: u64,
     bytes: u64,
+    /// Paths that are printed: a file counts once, however many of its blocks are damaged.
     damaged: u64,
 }
 
@@ -41,6 +43,8 @@ struct Checker<'c> {
     summary: Summary,
     /// Files with several names, by their numbers.
     seen: HashSet<u64>,
+    /// Paths that were printed.
+    printed: HashSet<Vec<u8>>,
 }
 
 /// Reads all files of `tree`, and prints what is damaged.
@@ -53,8 +57,9 @@ pub fn run(context: &Context, location: &OsStr, tree: &Tree, keys: Keys) -> Resu
     let service = stack.map_err(|error| Failure::serious(error.to_string()))?.service();
     let client = Client::new(service, context.trees.runtime.clone(), context.trees.settings());
     let root = client.root().map_err(|error| cannot(location, &error))?;
-    let (out, summary, seen) = (Output::new(context), Summary::default(), HashSet::new());
-    let mut checker = Checker { context, out, strangers, summary, seen };
+    let (out, summary) = (Output::new(context), Summary::default());
+    let (seen, printed) = Default::default();
+    let mut checker = Checker { context, out, strangers, summary, seen, printed };
     let mut left = vec![(root, Vec::new())];
     while let Some((inode, path)) = left.pop() {
         checker.one(&inode, &path, &mut left)?;
@@ -64,14 +69,14 @@ pub fn run(context: &Context, location: &OsStr, tree: &Tree, keys: Keys) -> Resu
         true => out.write(record(&summary).as_bytes()),
         false => {
             let Summary { files, bytes, damaged } = summary;
-            out.line(format!("{files} files with {bytes} bytes, {damaged} damaged"))
+            let ending = if files == 1 { "" } else { "s" };
+            out.line(format!("{files} file{ending} with {bytes} bytes, {damaged} damaged"))
         }
     }
 }
 
 impl Checker<'_> {
     fn one(&mut self, inode: &Inode, path: &[u8], left: &mut Vec<(Inode, Vec<u8>)>) -> Result<(), Failure> {
-        let before = self.summary.damaged;
         // A tree without attributes refuses to list them.
         for name in inode.xattrs().unwrap_or_default() {
             self.must(path, inode.xattr(&name).map(drop))?;
@@ -83,13 +88,11 @@ impl Checker<'_> {
                 if inode.attr().nlink > 1 && !self.seen.insert(inode.attr().ino) {
                     return Ok(());
                 }
+                self.summary.files += 1;
                 self.file(inode, path)?;
             }
             _ => {}
         }
-        self.summary.files += 1;
-        // A file is damaged once, however many of its blocks are.
-        self.summary.damaged = self.summary.damaged.min(before + 1);
         Ok(())
     }
 
@@ -177,7 +180,7 @@ impl Checker<'_> {
     }
 
     fn print(&mut self, path: &[u8], damage: &str) -> Result<(), Failure> {
-        self.summary.damaged += 1;
+        self.summary.damaged += u64::from(self.printed.insert(path.to_vec()));
         self.context.fail(Status::Minor);
         if self.context.json {
             let (text, path_hex) = (String::from_utf8_lossy(path).into_owned(), hex_unless_utf8(path));

@@ -190,3 +190,43 @@ fn a_changed_link_or_attribute_is_found() {
         both.shown().walk(b"/link", Follow::No).and_then(|link| link.readlink()).expect_err("changed");
     assert_eq!(error.errno, Errno::EBADMSG);
 }
+
+#[test]
+fn a_file_that_was_cut_to_nothing_is_not_made_a_good_one_by_who_would_make_it() {
+    for without_handles in [false, true] {
+        let both = if without_handles { Both::without_handles() } else { Both::new() };
+        both.write("file", b"content");
+        both.store(b"");
+        let root = both.shown().root().expect("a root");
+        for flags in [OpenFlags::empty(), OpenFlags::READ_WRITE] {
+            let made = root.create(&named("file"), 0o644, flags).map(drop);
+            assert_eq!(made.map_err(|error| error.errno), Err(Errno::EBADMSG), "{flags:?}");
+            assert_eq!(both.read("file").map_err(|error| error.errno), Err(Errno::EBADMSG));
+        }
+        assert!(both.bytes().is_empty(), "no header was written");
+        // Who empties it knows that it is empty.
+        let flags = OpenFlags::READ_WRITE | OpenFlags::TRUNC;
+        let (_, file) = root.create(&named("file"), 0o644, flags).expect("it is made anew");
+        file.close().expect("it is stored");
+        assert_eq!(both.read("file"), Ok(Vec::new()));
+    }
+}
+
+#[test]
+fn several_programs_can_make_the_same_file() {
+    let both = Both::new();
+    let root = both.shown().root().expect("a root");
+    for round in 0..50 {
+        let name = named(&format!("file {round}"));
+        std::thread::scope(|scope| {
+            for flags in [OpenFlags::empty(), OpenFlags::READ_WRITE, OpenFlags::READ_WRITE] {
+                let (root, name) = (&root, &name);
+                scope.spawn(move || {
+                    let (_, file) = root.create(name, 0o644, flags).expect("it is made, or found");
+                    assert_eq!(file.read_at(0, 10).expect("it is empty"), "");
+                    file.close().expect("it is closed");
+                });
+            }
+        });
+    }
+}
