@@ -5,7 +5,6 @@
 //! before.
 
 use crate::Both;
-use crate::copy_up::WHOLE;
 use crate::locks::What;
 use crate::look::{OPAQUE, Seen, is_reserved, whiteout};
 use crate::nodes::{Bound, Side};
@@ -24,7 +23,7 @@ impl Both<'_> {
     async fn directory(&self, dir: Node, name: &Name) -> Result<()> {
         match is_reserved(name) {
             true => Err(reserved()),
-            false => self.copy_up(dir, WHOLE).await.map(drop),
+            false => self.copy_up(dir).await.map(drop),
         }
     }
 
@@ -98,7 +97,7 @@ impl Both<'_> {
         });
         let (dir, name, file) = added.ok_or(Errno::ENOSYS)?;
         if let Added::Existing(node) = file {
-            self.copy_up(node, WHOLE).await?;
+            self.copy_up(node).await?;
         }
         self.directory(dir, &name).await?;
         let _names = self.locks().take(What::Names(dir)).await;
@@ -173,7 +172,7 @@ impl Both<'_> {
 
     /// A file without a name, in the upper tree.
     pub(crate) async fn tmpfile(&self, op: TmpFile) -> Result<Created> {
-        let (dir, flags) = (self.copy_up(op.dir, WHOLE).await?, op.flags);
+        let (dir, flags) = (self.copy_up(op.dir).await?, op.flags);
         let made = ask(self.tree(Side::Upper), self.cx, TmpFile { dir, ..op }).await?;
         let (node, spare) = self.nodes().found_nameless(&made.entry)?;
         self.forget_all(spare).await;
@@ -191,7 +190,7 @@ impl Both<'_> {
             let seen = self.see(&self.nodes().bound(dir)?, name).await?;
             self.forget_all(seen.spare()).await;
             check_kind(&seen, directory)?;
-            self.copy_up(dir, WHOLE).await?;
+            self.copy_up(dir).await?;
         }
         let _names = self.locks().take(What::Names(dir)).await;
         let bound = self.nodes().bound(dir)?;
@@ -259,8 +258,8 @@ impl Both<'_> {
         if exchange {
             self.copy_named(*to_dir, to_name).await?;
         }
-        self.copy_up(*dir, WHOLE).await?;
-        self.copy_up(*to_dir, WHOLE).await?;
+        self.copy_up(*dir).await?;
+        self.copy_up(*to_dir).await?;
         let _names = self.locks().names(*dir, *to_dir).await;
         let (from, to) = (self.nodes().bound(*dir)?, self.nodes().bound(*to_dir)?);
         let source = self.see(&from, name).await?;
@@ -300,7 +299,7 @@ impl Both<'_> {
         let entry = self.lookup(dir, name).await?;
         let copied = match entry.attr.is_dir() {
             true => Ok(()),
-            false => self.copy_up(entry.node, WHOLE).await.map(drop),
+            false => self.copy_up(entry.node).await.map(drop),
         };
         self.forget(entry.node, 1).await;
         copied

@@ -52,7 +52,7 @@ impl Service for Mortal {
 type Change = fn(&dyn Subject) -> Result<(), Errno>;
 
 /// The content of a file whose copy takes many pieces.
-fn large() -> Vec<u8> {
+pub fn large() -> Vec<u8> {
     (0..900_000_u32).map(|at| (at % 251) as u8 + 1).collect()
 }
 
@@ -64,6 +64,10 @@ const CHANGES: &[(&str, Change)] = &[
     ("truncate", |fs| fs.truncate(at("large"), 300_000)),
     ("open for writing", |fs| {
         let fd = fs.open(at("d/sub/deep"), Flags::WRITE, 0)?;
+        fs.close(fd)
+    }),
+    ("open that empties", |fs| {
+        let fd = fs.open(at("large"), Flags::WRITE | Flags::TRUNC, 0)?;
         fs.close(fd)
     }),
     ("unlink", |fs| fs.unlink(at("d/file"))),
