@@ -205,7 +205,7 @@ impl Both<'_> {
             let (upper, name) = (bound.upper.ok_or(Errno::ESTALE)?, name.clone());
             match directory {
                 true => {
-                    self.clear(entry.node).await?;
+                    self.part(dir, &name, entry.node).await?;
                     ask(self.tree(Side::Upper), self.cx, RmDir { dir: upper, name }).await?;
                 }
                 false => ask(self.tree(Side::Upper), self.cx, Unlink { dir: upper, name }).await?,
@@ -220,6 +220,14 @@ impl Both<'_> {
         let [upper, lower] = [&seen.upper, &seen.lower].map(|entry| entry.as_ref().map(|entry| entry.node));
         let window = self.scan(&Bound { upper, lower, ino: 0 }, 0).await?;
         if window.is_empty() { Ok(()) } else { Err(Errno::ENOTEMPTY.into()) }
+    }
+
+    /// Takes what is ours out of a directory that shows no names and has its own whiteout. From then on it has nothing of the lower
+    /// tree, also if the step that follows fails.
+    async fn part(&self, dir: Node, name: &Name, upper: Node) -> Result<()> {
+        let spare = self.nodes().parted(dir, name);
+        self.forget_all(spare).await;
+        self.clear(upper).await
     }
 
     /// Takes what is ours out of a directory of the upper tree, of which nothing else is left.
@@ -268,17 +276,19 @@ impl Both<'_> {
         self.forget_all(target.spare()).await;
         self.check_rename(&op, &source, &target).await?;
         self.replace_device(&to, to_name, &target).await?;
-        // A directory must not be merged with one of the lower tree at its new place.
+        let replaced = target.upper.as_ref().filter(|entry| entry.attr.is_dir() && !exchange);
+        // A directory must not be merged with one of the lower tree at its new place, nor the one it replaces once that is cleared.
         if let Some(entry) = source.upper.as_ref().filter(|entry| entry.attr.is_dir())
             && self.uncovers(&to, to_name).await?
         {
-            self.make_opaque(entry.node).await?;
+            match replaced {
+                Some(_) => self.white_out(&to, to_name).await?,
+                None => self.make_opaque(entry.node).await?,
+            }
         }
         self.hide(&from, name).await?;
-        if let (Some(entry), false) = (&target.upper, exchange)
-            && entry.attr.is_dir()
-        {
-            self.clear(entry.node).await?;
+        if let Some(entry) = replaced {
+            self.part(*to_dir, to_name, entry.node).await?;
         }
         let (Some(upper), Some(to_upper)) = (from.upper, to.upper) else { return Err(Errno::ESTALE.into()) };
         let (name, to_name) = (name.clone(), to_name.clone());

@@ -79,6 +79,7 @@ const CHANGES: &[(&str, Change)] = &[
     ("rename over a file", |fs| fs.rename(at("d/file"), at("d/sub/deep"), RenameFlags::empty())),
     ("exchange", |fs| fs.rename(at("d/file"), at("d/sub/deep"), RenameFlags::EXCHANGE)),
     ("rename over a directory", |fs| fs.rename(at("made"), at("empty"), RenameFlags::empty())),
+    ("rename over an emptied directory", |fs| fs.rename(at("made"), at("emptied"), RenameFlags::empty())),
     ("a directory where one was removed", |fs| fs.mkdir(at("gone"), 0o755)),
     ("a file in a directory of the lower tree", |fs| fs.mknod(at("d/sub/new"), FileKind::Regular, 0o644, 0)),
     ("a link", |fs| fs.link(at("one"), at("d/sub/three"))),

@@ -5,7 +5,7 @@ use super::dying::large;
 use super::tree::{list, populate, read, write};
 use super::{at, mem, union};
 use outrigger_conformance::{Direct, Flags, Subject};
-use outrigger_core::ops::OpenFlags;
+use outrigger_core::ops::{OpenFlags, RenameFlags};
 use outrigger_core::{Abilities, Answer, Cx, Errno, Notify, OpCode, Request, Service};
 use outrigger_runtime::Threads;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,6 +65,8 @@ impl World {
         let (upper, lower) = (Hooked::new(), Hooked::new());
         populate(&lower.direct());
         write(&lower.direct(), "large", &large());
+        lower.direct().mkdir(at("emptied"), 0o755).expect("a directory");
+        write(&lower.direct(), "emptied/inside", b"inside");
         let both = Direct::new(union(upper.clone(), lower.clone(), None));
         World { upper, lower, both }
     }
@@ -111,6 +113,33 @@ fn a_file_whose_content_changes_while_it_is_copied_is_not_copied() {
     world.has_no_copy("large");
     world.both.chmod(at("large"), 0o600).expect("a copy of what it is now");
     assert!(read(&world.both, "large") == read(&world.lower.direct(), "large"));
+}
+
+#[test]
+fn names_of_an_emptied_directory_stay_away_when_its_replacement_or_removal_fails() {
+    type Change = fn(&Direct) -> Result<(), Errno>;
+    let cases: [(OpCode, Change); 2] = [
+        (OpCode::Rename, |fs| fs.rename(at("made"), at("emptied"), RenameFlags::empty())),
+        (OpCode::RmDir, |fs| fs.rmdir(at("emptied"))),
+    ];
+    for (failing, change) in cases {
+        let world = World::new();
+        world.both.unlink(at("emptied/inside")).expect("a removal");
+        world.both.mkdir(at("made"), 0o755).expect("a directory");
+        // Who has it open keeps what is known of it.
+        let open = world.both.open(at("emptied"), Flags::READ | Flags::DIRECTORY, 0).expect("a directory");
+        world.upper.on(move |request| (request.op() == failing).then_some(Errno::EIO));
+        assert_eq!(change(&world.both), Err(Errno::EIO));
+        world.upper.on(|_| None);
+        let fresh = Direct::new(union(world.upper.clone(), world.lower.clone(), None));
+        for both in [&world.both, &fresh] {
+            assert_eq!(list(both, "emptied"), Vec::<String>::new(), "{failing:?}");
+            assert_eq!(both.stat(at("emptied/inside")).map(drop), Err(Errno::ENOENT), "{failing:?}");
+        }
+        world.both.close(open).expect("a close");
+        change(&world.both).expect("a change");
+        assert_eq!(world.both.stat(at("emptied/inside")).map(drop), Err(Errno::ENOENT), "{failing:?}");
+    }
 }
 
 /// Whether a request shortens a file for the caller: the layer's own ones have handles.
