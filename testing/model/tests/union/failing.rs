@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests that fail, and files that change while they are copied.
+//! Requests that fail, files that change while they are copied, and trees that say little.
 
 use super::dying::large;
 use super::tree::{list, populate, read, write};
 use super::{at, mem, union};
 use outrigger_conformance::{Direct, Flags, Subject};
 use outrigger_core::ops::{OpenFlags, RenameFlags};
-use outrigger_core::{Abilities, Answer, Cx, Errno, Notify, OpCode, Request, Service};
+use outrigger_core::{Abilities, Answer, Cx, Errno, FileKind, Notify, OpCode, Reply, Request, Service};
 use outrigger_runtime::Threads;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Sees each request first, and answers it with an error or not.
@@ -17,13 +18,16 @@ type Hook = Box<dyn FnMut(&Request) -> Option<Errno> + Send>;
 struct Hooked {
     tree: Arc<dyn Service>,
     hook: Mutex<Hook>,
+    lookups: AtomicUsize,
+    /// Whether listings say what kind of file a name leads to.
+    tells_kinds: bool,
 }
 
 impl Hooked {
-    fn new() -> Arc<Self> {
-        let hook: Hook = Box::new(|_| None);
+    fn new(tells_kinds: bool) -> Arc<Self> {
+        let (hook, lookups): (Hook, _) = (Box::new(|_| None), AtomicUsize::new(0));
         let tree = mem(&Arc::new(Threads::new()));
-        Arc::new(Hooked { tree, hook: Mutex::new(hook) })
+        Arc::new(Hooked { tree, hook: Mutex::new(hook), lookups, tells_kinds })
     }
 
     /// Replaces the hook.
@@ -43,7 +47,19 @@ impl Service for Hooked {
         if let Some(errno) = failed {
             return Answer::error(errno);
         }
-        self.tree.call(cx, request)
+        if request.op() == OpCode::Lookup {
+            self.lookups.fetch_add(1, Ordering::Relaxed);
+        }
+        let answer = self.tree.call(cx, request);
+        if self.tells_kinds {
+            return answer;
+        }
+        answer.map(|mut reply| {
+            if let Reply::Dirents(listed) = &mut reply {
+                listed.entries.iter_mut().for_each(|entry| entry.kind = None);
+            }
+            reply
+        })
     }
     fn abilities(&self) -> Abilities {
         self.tree.abilities()
@@ -62,7 +78,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let (upper, lower) = (Hooked::new(), Hooked::new());
+        let (upper, lower) = (Hooked::new(true), Hooked::new(true));
         populate(&lower.direct());
         write(&lower.direct(), "large", &large());
         lower.direct().mkdir(at("emptied"), 0o755).expect("a directory");
@@ -199,4 +215,24 @@ fn a_copy_that_was_shortened_meanwhile_has_no_hole() {
         world.both.chmod(at("large"), 0o600).expect("a copy");
         assert!(read(&world.both, "large") == large(), "all of it, after one of {most} bytes");
     }
+}
+
+#[test]
+fn a_name_is_looked_up_once_for_a_listing_without_kinds() {
+    const COUNT: u32 = 34_000;
+    let (upper, lower) = (Hooked::new(false), Hooked::new(true));
+    let root = outrigger_core::Node::ROOT;
+    let direct = upper.direct();
+    for number in 0..COUNT {
+        let name = outrigger_core::Name::try_from(&*format!("{number}")).expect("a name");
+        let (mode, umask, rdev, initial) = (FileKind::Regular.bits() | 0o644, 0, 0, None);
+        direct
+            .ask(outrigger_core::ops::MkNod { dir: root, name, mode, umask, rdev, initial })
+            .expect("a file");
+    }
+    let both = Direct::new(union(upper.clone(), lower, None));
+    upper.lookups.store(0, Ordering::Relaxed);
+    assert_eq!(list(&both, "").len(), COUNT as usize);
+    let lookups = upper.lookups.load(Ordering::Relaxed);
+    assert!(lookups < COUNT as usize + 100, "{lookups} lookups for {COUNT} names");
 }
