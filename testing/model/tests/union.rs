@@ -4,6 +4,8 @@
 
 #[path = "union/dying.rs"]
 mod dying;
+#[path = "union/failing.rs"]
+mod failing;
 #[path = "union/random.rs"]
 mod random;
 #[path = "union/tree.rs"]

@@ -7,7 +7,7 @@
 //! keeps its times.
 
 use crate::Both;
-use crate::files::put;
+use crate::files::{Replace, put};
 use crate::locks::What;
 use crate::nodes::{Bound, Side, ino};
 use bytes::Bytes;
@@ -18,14 +18,14 @@ use outrigger_core::ops::{
 };
 use outrigger_core::reply::Entry;
 use outrigger_core::{
-    Attr, Errno, Error, FileKind, Handle, LockOwner, Name, Node, OpCode, Request, Result, SetAttrs, SetTime,
-    XattrName, ask, lock,
+    Attr, Errno, Error, FileKind, Handle, LockOwner, Name, Node, OpCode, Reply, Request, Result, SetAttrs,
+    SetTime, Traverse, XattrName, ask, lock,
 };
 
 /// How much content is in memory at once, in bytes.
 const PIECE: u64 = 256 << 10;
 /// All of the content.
-pub(crate) const WHOLE: u64 = u64::MAX;
+const WHOLE: u64 = u64::MAX;
 
 /// Where copies are made. Tools that make layers of OCI images leave out what begins so.
 const WORK: &str = ".wh..wh.work";
@@ -42,26 +42,43 @@ struct File {
 impl Both<'_> {
     /// What a file is called in the upper tree, where it is copied to with as much of its content, and the directories above it
     /// as well.
-    pub(crate) async fn copy_up(&self, node: Node, most: u64) -> Result<Node> {
-        let mut missing = Vec::new();
+    pub(crate) async fn copy_up(&self, node: Node) -> Result<Node> {
+        self.copy_all(node, WHOLE, None).await?;
+        self.nodes().bound(node)?.upper.ok_or_else(|| Errno::ESTALE.into())
+    }
+
+    /// Copies a file that `cut` shortens to `most` bytes. The copy is cut before it gets its name, so that a failure leaves the
+    /// file as it was; the answer of the upper tree is returned. There is none if the file has been copied before.
+    pub(crate) async fn copy_cut(&self, node: Node, most: u64, cut: Request) -> Result<Option<Reply>> {
+        self.copy_all(node, most, Some(cut)).await
+    }
+
+    async fn copy_all(&self, node: Node, most: u64, mut cut: Option<Request>) -> Result<Option<Reply>> {
+        let (mut missing, mut answer) = (Vec::new(), None);
         let mut next = node;
         while self.nodes().bound(next)?.upper.is_none() {
             missing.push(next);
             next = self.nodes().place(next)?.0;
         }
         while let Some(next) = missing.pop() {
-            self.copy(next, if next == node { most } else { WHOLE }).await?;
+            answer = match next == node {
+                true => self.copy(next, most, cut.take()).await?,
+                false => self.copy(next, WHOLE, None).await?,
+            };
         }
-        self.nodes().bound(node)?.upper.ok_or_else(|| Errno::ESTALE.into())
+        Ok(answer)
     }
 
     /// Copies one file or directory into a directory that is there.
-    async fn copy(&self, node: Node, most: u64) -> Result<()> {
+    async fn copy(&self, node: Node, most: u64, cut: Option<Request>) -> Result<Option<Reply>> {
         let _copying = self.locks().take(What::Copy(node)).await;
-        let Bound { upper: None, lower: Some(lower), .. } = self.nodes().bound(node)? else { return Ok(()) };
+        let Bound { upper: None, lower: Some(lower), .. } = self.nodes().bound(node)? else {
+            return Ok(None);
+        };
         let (dir, name) = self.nodes().place(node)?;
         let into = self.nodes().bound(dir)?.upper.ok_or(Errno::ESTALE)?;
         let from = ask(self.tree(Side::Lower), &self.own, GetAttr { node: lower, handle: None }).await?.attr;
+        let mut answer = None;
         let made = match self.find(Side::Upper, Some(into), &name).await? {
             // A process died after it had given the copy its name.
             Some(entry) if entry.attr.kind() == from.kind() => entry,
@@ -71,7 +88,16 @@ impl Both<'_> {
                 let work = (self.work().await?, Name::new(format!("{key:016x}"))?);
                 let made = self.make((key, lower), &from, &work, most).await?;
                 self.nodes().note(key, 0, None);
-                if let Err(error) = self.settle(node, &from, work, (dir, into, name)).await {
+                let settled = async {
+                    if let Some(cut) = cut {
+                        answer = Some(self.cut(made.node, cut, &work).await?);
+                    }
+                    self.settle(node, &from, work, (dir, into, name)).await
+                };
+                if let Err(error) = settled.await {
+                    if let Some(Reply::Opened(opened)) = answer {
+                        self.close_in(Side::Upper, (made.node, opened.handle), OpenFlags::WRITE_ONLY).await;
+                    }
                     self.forget_all(vec![(Side::Upper, made.node)]).await;
                     return Err(error);
                 }
@@ -81,7 +107,21 @@ impl Both<'_> {
         // Other names of the file in the lower tree go on with its number.
         let alone = from.is_dir() || from.nlink <= 1;
         let number = (!alone).then(|| ino(Side::Upper, made.attr.ino, made.attr.dev));
-        self.nodes().copied(node, made.node, number)
+        self.nodes().copied(node, made.node, number)?;
+        Ok(answer)
+    }
+
+    /// Asks for what cuts a copy, which has its temporary name. What cannot be cut is not kept.
+    async fn cut(&self, made: Node, mut cut: Request, (work, name): &(Node, Name)) -> Result<Reply> {
+        cut.traverse(&mut Replace(made, Handle::NONE));
+        match self.tree(Side::Upper).call(self.cx, cut).await {
+            Reply::Error(error) => {
+                // The next copy removes what is left.
+                let _ = self.take_away(*work, name, false).await;
+                Err(error)
+            }
+            reply => Ok(reply),
+        }
     }
 
     /// The directory where copies are made.
@@ -130,17 +170,31 @@ impl Both<'_> {
         };
         let done = self.nodes().progress(key, version);
         let filled = async {
-            if is_file && most > 0 {
+            if is_file && (most > 0 || done > 0) {
                 self.fill((key, version, done), lower, made.node, from.size.min(most)).await?;
             }
-            self.adorn(lower, from, &made).await
-        };
-        match filled.await {
-            Ok(()) => Ok(made),
-            Err(error) => {
-                self.forget_all(vec![(Side::Upper, made.node)]).await;
-                Err(error)
+            self.adorn(lower, from, &made).await?;
+            match is_file && most > 0 {
+                true => self.check_version(lower, version).await,
+                false => Ok(()),
             }
+        };
+        let Err(error) = filled.await else { return Ok(made) };
+        self.forget_all(vec![(Side::Upper, made.node)]).await;
+        if error.errno == Errno::ESTALE {
+            // What is copied is of no version of the file.
+            self.nodes().note(key, version, None);
+            let _ = self.take_away(*work, name, false).await;
+        }
+        Err(error)
+    }
+
+    /// `ESTALE` when a file of the lower tree has changed while it was copied.
+    async fn check_version(&self, lower: Node, version: u64) -> Result<()> {
+        let now = ask(self.tree(Side::Lower), &self.own, GetAttr { node: lower, handle: None }).await?;
+        match now.attr.version() == version {
+            true => Ok(()),
+            false => Err(changed()),
         }
     }
 
@@ -248,7 +302,7 @@ impl Both<'_> {
             let read = Read { node: from.node, handle: from.handle, offset: at, len };
             let data = ask(self.tree(Side::Lower), &self.own, read).await?.into_bytes()?;
             if data.is_empty() {
-                break;
+                return Err(changed());
             }
             let next = at + data.len() as u64;
             if data.iter().any(|&byte| byte != 0) {
@@ -256,6 +310,10 @@ impl Both<'_> {
             }
             at = next;
             self.nodes().note(key, version, Some(at));
+        }
+        if at > end {
+            // What is cut off now is not there for a later attempt that needs more.
+            self.nodes().note(key, version, Some(end));
         }
         let attrs = SetAttrs { size: Some(end), ..SetAttrs::default() };
         self.ask_upper(SetAttr { node: to.node, handle: Some(to.handle), attrs }).await?;
@@ -340,6 +398,10 @@ impl Both<'_> {
         let request: Request = op.into();
         O::result(self.tree(Side::Upper).call(&self.own, request).await)
     }
+}
+
+fn changed() -> Error {
+    Errno::ESTALE.because("union: the file of the lower tree changed while it was copied")
 }
 
 /// Attributes that tell overlayfs about a directory of its own.

@@ -5,14 +5,13 @@
 //! opened when it is needed first.
 
 use crate::Both;
-use crate::copy_up::WHOLE;
 use crate::nodes::Side;
 use bytes::Bytes;
 use outrigger_core::ops::{CopyRange, GetAttr, Open, OpenFlags, Read, Release, Seek, SetAttr, Whence, Write};
 use outrigger_core::reply::{Attrs, Count, Offset, Opened};
 use outrigger_core::{
-    Backing, Cx, Errno, Handle, Node, OpCode, Payload, Reply, Request, Result, Service, SetAttrs, Traverse,
-    Visit, ask, lock,
+    Backing, Cx, Errno, Handle, Node, Op, OpCode, Payload, Reply, Request, Result, Service, SetAttrs,
+    Traverse, Visit, ask, lock,
 };
 
 /// A handle as the caller knows it.
@@ -123,19 +122,40 @@ impl Both<'_> {
     /// Opens a file; one that may be written is copied first.
     pub(crate) async fn open(&self, node: Node, flags: OpenFlags) -> Result<Opened> {
         let empties = flags.contains(OpenFlags::TRUNC);
-        if flags.writes() || empties {
-            self.copy_up(node, if empties { 0 } else { WHOLE }).await?;
+        if empties {
+            return self.open_empty(node, flags).await;
+        }
+        if flags.writes() {
+            self.copy_up(node).await?;
         }
         let (side, own) = self.nodes().bound(node)?.shown()?;
         if !self.ops(side).has(OpCode::Open) {
-            if empties {
-                let attrs = SetAttrs { size: Some(0), ..SetAttrs::default() };
-                ask(self.tree(side), self.cx, SetAttr { node: own, handle: None, attrs }).await?;
-            }
             return Ok(Opened { handle: encode(side, Handle::NONE)?, ..Opened::default() });
         }
         let opened = ask(self.tree(side), self.cx, Open { node: own, flags }).await?;
         self.opened(side, (own, flags), opened).await
+    }
+
+    /// Opens a file of which nothing stays.
+    async fn open_empty(&self, node: Node, flags: OpenFlags) -> Result<Opened> {
+        let request = |node| -> Request {
+            let attrs = SetAttrs { size: Some(0), ..SetAttrs::default() };
+            match self.upper_ops.has(OpCode::Open) {
+                true => Open { node, flags }.into(),
+                false => SetAttr { node, handle: None, attrs }.into(),
+            }
+        };
+        let copied = self.copy_cut(node, 0, request(node)).await?;
+        let own = self.nodes().bound(node)?.upper.ok_or(Errno::ESTALE)?;
+        let reply = match copied {
+            Some(reply) => reply,
+            None => self.tree(Side::Upper).call(self.cx, request(own)).await,
+        };
+        match reply {
+            Reply::Error(error) => Err(error),
+            Reply::Opened(opened) => self.opened(Side::Upper, (own, flags), opened).await,
+            _ => Ok(Opened { handle: encode(Side::Upper, Handle::NONE)?, ..Opened::default() }),
+        }
     }
 
     /// What a tree has opened, as the caller knows it. The kernel is not given the file itself: another one takes its place when it is
@@ -183,7 +203,14 @@ impl Both<'_> {
 
     /// Changes attributes of the copy. No more is copied than is not cut off.
     pub(crate) async fn setattr(&self, op: SetAttr) -> Result<Attrs> {
-        let node = self.copy_up(op.node, op.attrs.size.unwrap_or(WHOLE)).await?;
+        if let Some(size) = op.attrs.size {
+            let cut = SetAttr { handle: None, ..op.clone() };
+            if let Some(reply) = self.copy_cut(op.node, size, cut.into()).await? {
+                let found = SetAttr::result(reply)?;
+                return Ok(Attrs { attr: self.attr(&self.nodes().bound(op.node)?, found.attr), ..found });
+            }
+        }
+        let node = self.copy_up(op.node).await?;
         let handle =
             op.handle.and_then(decode).filter(|(of, _)| *of == Side::Upper).map(|(_, handle)| handle);
         let found = ask(self.tree(Side::Upper), self.cx, SetAttr { node, handle, ..op }).await?;
@@ -192,7 +219,7 @@ impl Both<'_> {
 
     /// Copies a range, in the upper tree by itself.
     pub(crate) async fn copy_range(&self, op: CopyRange) -> Result<Count> {
-        let to_node = self.copy_up(op.to_node, WHOLE).await?;
+        let to_node = self.copy_up(op.to_node).await?;
         let to_handle = self.handle_in(Side::Upper, to_node, op.to_handle).await?;
         let (side, node) = self.nodes().bound(op.node)?.shown()?;
         let handle = self.handle_in(side, node, op.handle).await?;
@@ -216,7 +243,7 @@ impl Both<'_> {
         request.traverse(&mut subject);
         let node = subject.node.ok_or(Errno::ENOSYS)?;
         let (side, own) = match request.needs_changeable() {
-            true => (Side::Upper, self.copy_up(node, WHOLE).await?),
+            true => (Side::Upper, self.copy_up(node).await?),
             false => self.nodes().bound(node)?.shown()?,
         };
         if !self.ops(side).has(request.op()) {

@@ -137,7 +137,6 @@ impl Both<'_> {
     pub(crate) async fn scan(&self, dir: &Bound, after: u64) -> Result<Window> {
         let mut smallest = Smallest { after, bound: None, names: BTreeMap::new() };
         let shown = |side, dirent: &Dirent| Shown { ino: ino(side, dirent.ino, 0), kind: dirent.kind };
-        let mut devices = Vec::new();
         if let Some(upper) = dir.upper {
             self.each(Side::Upper, upper, |dirent| match hides(&dirent.name) {
                 Some(hidden) => {
@@ -146,20 +145,19 @@ impl Both<'_> {
                     }
                 }
                 None => {
-                    if matches!(dirent.kind, None | Some(FileKind::CharDevice)) {
-                        devices.push(dirent.name.clone());
-                    }
-                    smallest.add(dirent.name.clone(), Some(shown(Side::Upper, &dirent)), true);
+                    let shown = shown(Side::Upper, &dirent);
+                    smallest.add(dirent.name, Some(shown), true);
                 }
             })
             .await?;
         }
-        for name in devices {
-            let seen = self.see(&Bound { lower: None, ..*dir }, &name).await?;
+        for ((_, name), shown) in &mut smallest.names {
+            if !matches!(shown, Some(Shown { kind: None | Some(FileKind::CharDevice), .. })) {
+                continue;
+            }
+            let seen = self.see(&Bound { lower: None, ..*dir }, name).await?;
             self.forget_all(seen.spare()).await;
-            if seen.is_device
-                && let Some(shown) = smallest.names.get_mut(&(cookie_of(&name), name))
-            {
+            if seen.is_device {
                 *shown = None;
             }
         }

@@ -5,7 +5,6 @@
 //! before.
 
 use crate::Both;
-use crate::copy_up::WHOLE;
 use crate::locks::What;
 use crate::look::{OPAQUE, Seen, is_reserved, whiteout};
 use crate::nodes::{Bound, Side};
@@ -24,7 +23,7 @@ impl Both<'_> {
     async fn directory(&self, dir: Node, name: &Name) -> Result<()> {
         match is_reserved(name) {
             true => Err(reserved()),
-            false => self.copy_up(dir, WHOLE).await.map(drop),
+            false => self.copy_up(dir).await.map(drop),
         }
     }
 
@@ -98,7 +97,7 @@ impl Both<'_> {
         });
         let (dir, name, file) = added.ok_or(Errno::ENOSYS)?;
         if let Added::Existing(node) = file {
-            self.copy_up(node, WHOLE).await?;
+            self.copy_up(node).await?;
         }
         self.directory(dir, &name).await?;
         let _names = self.locks().take(What::Names(dir)).await;
@@ -173,7 +172,7 @@ impl Both<'_> {
 
     /// A file without a name, in the upper tree.
     pub(crate) async fn tmpfile(&self, op: TmpFile) -> Result<Created> {
-        let (dir, flags) = (self.copy_up(op.dir, WHOLE).await?, op.flags);
+        let (dir, flags) = (self.copy_up(op.dir).await?, op.flags);
         let made = ask(self.tree(Side::Upper), self.cx, TmpFile { dir, ..op }).await?;
         let (node, spare) = self.nodes().found_nameless(&made.entry)?;
         self.forget_all(spare).await;
@@ -191,7 +190,7 @@ impl Both<'_> {
             let seen = self.see(&self.nodes().bound(dir)?, name).await?;
             self.forget_all(seen.spare()).await;
             check_kind(&seen, directory)?;
-            self.copy_up(dir, WHOLE).await?;
+            self.copy_up(dir).await?;
         }
         let _names = self.locks().take(What::Names(dir)).await;
         let bound = self.nodes().bound(dir)?;
@@ -206,7 +205,7 @@ impl Both<'_> {
             let (upper, name) = (bound.upper.ok_or(Errno::ESTALE)?, name.clone());
             match directory {
                 true => {
-                    self.clear(entry.node).await?;
+                    self.part(dir, &name, entry.node).await?;
                     ask(self.tree(Side::Upper), self.cx, RmDir { dir: upper, name }).await?;
                 }
                 false => ask(self.tree(Side::Upper), self.cx, Unlink { dir: upper, name }).await?,
@@ -221,6 +220,14 @@ impl Both<'_> {
         let [upper, lower] = [&seen.upper, &seen.lower].map(|entry| entry.as_ref().map(|entry| entry.node));
         let window = self.scan(&Bound { upper, lower, ino: 0 }, 0).await?;
         if window.is_empty() { Ok(()) } else { Err(Errno::ENOTEMPTY.into()) }
+    }
+
+    /// Takes what is ours out of a directory that shows no names and has its own whiteout. From then on it has nothing of the lower
+    /// tree, also if the step that follows fails.
+    async fn part(&self, dir: Node, name: &Name, upper: Node) -> Result<()> {
+        let spare = self.nodes().parted(dir, name);
+        self.forget_all(spare).await;
+        self.clear(upper).await
     }
 
     /// Takes what is ours out of a directory of the upper tree, of which nothing else is left.
@@ -259,8 +266,8 @@ impl Both<'_> {
         if exchange {
             self.copy_named(*to_dir, to_name).await?;
         }
-        self.copy_up(*dir, WHOLE).await?;
-        self.copy_up(*to_dir, WHOLE).await?;
+        self.copy_up(*dir).await?;
+        self.copy_up(*to_dir).await?;
         let _names = self.locks().names(*dir, *to_dir).await;
         let (from, to) = (self.nodes().bound(*dir)?, self.nodes().bound(*to_dir)?);
         let source = self.see(&from, name).await?;
@@ -269,17 +276,19 @@ impl Both<'_> {
         self.forget_all(target.spare()).await;
         self.check_rename(&op, &source, &target).await?;
         self.replace_device(&to, to_name, &target).await?;
-        // A directory must not be merged with one of the lower tree at its new place.
+        let replaced = target.upper.as_ref().filter(|entry| entry.attr.is_dir() && !exchange);
+        // A directory must not be merged with one of the lower tree at its new place, nor the one it replaces once that is cleared.
         if let Some(entry) = source.upper.as_ref().filter(|entry| entry.attr.is_dir())
             && self.uncovers(&to, to_name).await?
         {
-            self.make_opaque(entry.node).await?;
+            match replaced {
+                Some(_) => self.white_out(&to, to_name).await?,
+                None => self.make_opaque(entry.node).await?,
+            }
         }
         self.hide(&from, name).await?;
-        if let (Some(entry), false) = (&target.upper, exchange)
-            && entry.attr.is_dir()
-        {
-            self.clear(entry.node).await?;
+        if let Some(entry) = replaced {
+            self.part(*to_dir, to_name, entry.node).await?;
         }
         let (Some(upper), Some(to_upper)) = (from.upper, to.upper) else { return Err(Errno::ESTALE.into()) };
         let (name, to_name) = (name.clone(), to_name.clone());
@@ -300,7 +309,7 @@ impl Both<'_> {
         let entry = self.lookup(dir, name).await?;
         let copied = match entry.attr.is_dir() {
             true => Ok(()),
-            false => self.copy_up(entry.node, WHOLE).await.map(drop),
+            false => self.copy_up(entry.node).await.map(drop),
         };
         self.forget(entry.node, 1).await;
         copied

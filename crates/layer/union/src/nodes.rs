@@ -246,6 +246,19 @@ impl Nodes {
         Ok(())
     }
 
+    /// The directory that has a name shows nothing of the lower tree any more; gives the reference to what it was there.
+    pub(crate) fn parted(&self, dir: Node, name: &Name) -> Spare {
+        let _naming = lock(&self.naming);
+        let known = self.table.get(dir, name).filter(|&node| self.known(node).is_some());
+        let row = known.map(|node| self.row(node)).filter(|row| row.upper().get() != 0);
+        let lower = row.and_then(|row| {
+            let lower = node(row.lower().get());
+            row.lower().set(0);
+            lower
+        });
+        lower.map(|lower| (Side::Lower, lower)).into_iter().collect()
+    }
+
     /// A name is gone.
     pub(crate) fn removed(&self, dir: Node, name: &Name) {
         let _naming = lock(&self.naming);

@@ -52,7 +52,7 @@ impl Service for Mortal {
 type Change = fn(&dyn Subject) -> Result<(), Errno>;
 
 /// The content of a file whose copy takes many pieces.
-fn large() -> Vec<u8> {
+pub fn large() -> Vec<u8> {
     (0..900_000_u32).map(|at| (at % 251) as u8 + 1).collect()
 }
 
@@ -66,6 +66,10 @@ const CHANGES: &[(&str, Change)] = &[
         let fd = fs.open(at("d/sub/deep"), Flags::WRITE, 0)?;
         fs.close(fd)
     }),
+    ("open that empties", |fs| {
+        let fd = fs.open(at("large"), Flags::WRITE | Flags::TRUNC, 0)?;
+        fs.close(fd)
+    }),
     ("unlink", |fs| fs.unlink(at("d/file"))),
     ("unlink of a copy", |fs| fs.unlink(at("copied"))),
     ("rmdir", |fs| fs.rmdir(at("empty"))),
@@ -75,6 +79,7 @@ const CHANGES: &[(&str, Change)] = &[
     ("rename over a file", |fs| fs.rename(at("d/file"), at("d/sub/deep"), RenameFlags::empty())),
     ("exchange", |fs| fs.rename(at("d/file"), at("d/sub/deep"), RenameFlags::EXCHANGE)),
     ("rename over a directory", |fs| fs.rename(at("made"), at("empty"), RenameFlags::empty())),
+    ("rename over an emptied directory", |fs| fs.rename(at("made"), at("emptied"), RenameFlags::empty())),
     ("a directory where one was removed", |fs| fs.mkdir(at("gone"), 0o755)),
     ("a file in a directory of the lower tree", |fs| fs.mknod(at("d/sub/new"), FileKind::Regular, 0o644, 0)),
     ("a link", |fs| fs.link(at("one"), at("d/sub/three"))),
