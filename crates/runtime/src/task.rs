@@ -69,6 +69,26 @@ impl Drop for Open {
     }
 }
 
+/// A task that tokio is to poll. tokio drops it instead when the runtime ends. Then the task ends, too: it cannot be left to whoever
+/// can wake it, because a future that waits for something of its own, such as a queue within, has a waker of itself.
+struct Turn(Option<Arc<Task>>);
+
+impl Turn {
+    fn take(mut self) {
+        if let Some(task) = self.0.take() {
+            task.run();
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.take() {
+            task.end();
+        }
+    }
+}
+
 impl Task {
     fn new(handle: &Handle, future: BoxFuture<'static, ()>) -> Arc<Self> {
         let (state, future) = (AtomicU8::new(IN_LINE), Mutex::new(Some(future)));
@@ -84,9 +104,15 @@ impl Task {
             None => Some(self),
         });
         if let Some(task) = elsewhere {
-            let handle = task.handle.clone();
-            handle.spawn(async move { task.run() });
+            let (handle, turn) = (task.handle.clone(), Turn(Some(task)));
+            handle.spawn(async move { turn.take() });
         }
+    }
+
+    /// Drops the future: it is not polled any more.
+    fn end(&self) {
+        let ended = lock(&self.future).take();
+        drop(ended);
     }
 
     /// Polls once. Only the thread that took the task out of the queue does.
@@ -135,6 +161,7 @@ mod tests {
     use std::sync::{Arc, mpsc};
     use std::task::{Poll, Wake};
     use std::thread;
+    use std::time::Duration;
 
     /// A task that tells on which threads it is polled until `times` polls.
     fn telling(threads: &Threads, times: usize) -> (mpsc::Receiver<thread::ThreadId>, Arc<Task>) {
@@ -216,6 +243,24 @@ mod tests {
             }));
         });
         assert_eq!(receiver.recv(), Ok(true));
+    }
+
+    #[test]
+    fn a_task_that_can_wake_itself_ends_with_its_runtime() {
+        let threads = Threads::new();
+        let (sender, receiver) = mpsc::channel();
+        let mut timer = threads.sleep_until(Duration::from_secs(3600));
+        let mut own = Vec::new();
+        threads.spawn(Box::pin(poll_fn(move |context| {
+            own.push(context.waker().clone());
+            let _ = sender.send(());
+            timer.as_mut().poll(context)
+        })));
+        assert_eq!(receiver.recv(), Ok(()), "it waits");
+        drop(threads);
+        let next = || receiver.recv_timeout(Duration::from_secs(20));
+        let last = std::iter::repeat_with(next).find_map(Result::err);
+        assert_eq!(last, Some(mpsc::RecvTimeoutError::Disconnected), "what it held was dropped");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use outrigger_proto_nfs3::types::{Attrs, FileHandle, Verifier};
 use outrigger_proto_nfs3::xdr::rpc::Auth;
 use outrigger_toolkit_remote::{DIRENT, DIRENT_PLUS, Named, Ordered};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// How often a listing is begun again when the directory changes under it.
@@ -34,12 +34,53 @@ impl Named for Item {
     }
 }
 
-type Listing = Arc<Ordered<Item>>;
+/// What is listed in a directory, with the memory that it takes.
+struct Listed {
+    names: Ordered<Item>,
+    _room: Room,
+}
+
+type Listing = Arc<Listed>;
+
+/// Memory that a listing takes, of that for all open directories.
+#[derive(Default)]
+struct Room {
+    all: Arc<AtomicUsize>,
+    size: usize,
+}
+
+impl Room {
+    /// Takes more.
+    ///
+    /// # Errors
+    /// When there is not so much.
+    fn take(&mut self, more: usize, max: usize) -> Result<()> {
+        self.size += more;
+        let all = self.all.fetch_add(more, Ordering::Relaxed) + more;
+        if self.size > max {
+            return Err(Errno::EFBIG.because("the directory has more names than max_listing= has room for"));
+        }
+        if all > max {
+            return Err(Errno::ENOMEM.because(
+                "directories are open that have more names together than max_listing= has room for",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.size, Ordering::Relaxed);
+    }
+}
 
 /// All open directories, with what is listed in them and whether it was read.
 #[derive(Default)]
 pub(crate) struct Dirs {
     last: AtomicU64,
+    /// How much memory listings take.
+    size: Arc<AtomicUsize>,
     open: Mutex<HashMap<Handle, (Listing, bool)>>,
 }
 
@@ -65,7 +106,7 @@ impl Inner {
         if is_above(&dir) {
             let item = |name| Item { name, ino: dir.ino, found: None };
             let items = self.names_above(node).await?.into_iter().map(item).collect();
-            return Ok(Arc::new(Ordered::new(items, None)));
+            return Ok(Arc::new(Listed { names: Ordered::new(items, None), _room: Room::default() }));
         }
         for _ in 1..BEGINNINGS {
             match self.receive(auth, sent(&dir)?).await {
@@ -83,7 +124,8 @@ impl Inner {
 
     /// The whole listing of a directory.
     async fn receive(&self, auth: &Auth, dir: FileHandle) -> Result<Listing> {
-        let (mut items, mut odd, mut size) = (Vec::new(), None, 0);
+        let (mut items, mut odd) = (Vec::new(), None);
+        let mut room = Room { all: Arc::clone(&self.dirs.size), size: 0 };
         let (mut cookie, mut verifier) = (0, Verifier::default());
         loop {
             let page = self.page(auth, dir, (cookie, verifier)).await?;
@@ -94,8 +136,9 @@ impl Inner {
                 return Err(Errno::EIO.because("the server lists nothing, and not the end of the directory"));
             };
             (cookie, verifier) = (last.cookie, page.verifier);
+            let size = page.entries.0.iter().map(|entry| ITEM + entry.name.len()).sum();
+            room.take(size, self.link.options.max_listing)?;
             for entry in page.entries.0 {
-                size += ITEM + entry.name.len();
                 if matches!(&**entry.name, b"." | b"..") {
                     continue;
                 }
@@ -104,16 +147,11 @@ impl Inner {
                     Err(_) => _ = odd.get_or_insert_with(|| no_name(&entry.name)),
                 }
             }
-            if size > self.link.options.max_listing {
-                return Err(
-                    Errno::EFBIG.because("the directory has more names than max_listing= has room for")
-                );
-            }
             if page.eof {
                 break;
             }
         }
-        Ok(Arc::new(Ordered::new(items, odd)))
+        Ok(Arc::new(Listed { names: Ordered::new(items, odd), _room: room }))
     }
 
     /// A part of a listing.
@@ -140,12 +178,17 @@ impl Inner {
         let listing = match open {
             Some((listing, was_read)) if cookie != 0 || !was_read => listing,
             // rewinddir(3), or what a former process has listed.
-            _ => self.list(&self.auth(cx), node).await?,
+            former => {
+                // There need not be room for both.
+                drop(former);
+                self.dirs.close(handle);
+                self.list(&self.auth(cx), node).await?
+            }
         };
         if handle != Handle::NONE {
             lock(&self.dirs.open).insert(handle, (Arc::clone(&listing), true));
         }
-        listing.after(cookie, size, |name| !self.is_ours(node, name))
+        listing.names.after(cookie, size, |name| !self.is_ours(node, name))
     }
 
     pub(crate) async fn read_dir(

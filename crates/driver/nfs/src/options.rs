@@ -33,7 +33,12 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("wsize", "BYTES", "what the server likes", "the most content in one WRITE"),
         option("noresvport", "", "", "no port below 1024 is used, also where this process may"),
         option("resvport", "", "", "the opposite of noresvport, as usual"),
-        option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
+        option(
+            "max_listing",
+            "BYTES",
+            "1g",
+            "the most memory that the names of all open directories may take",
+        ),
         option(
             "contain_symlinks",
             "",
@@ -107,7 +112,7 @@ pub struct Options {
     pub sizes: [u32; 2],
     /// Whether a port below 1024 is used where that is permitted (`noresvport`).
     pub resvport: bool,
-    /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
+    /// The most bytes of memory that the names of all open directories may take (`max_listing=BYTES`).
     pub max_listing: usize,
     /// Whether symbolic links that lead out of the tree are refused (`contain_symlinks`).
     pub contain_symlinks: bool,

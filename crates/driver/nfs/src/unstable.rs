@@ -70,6 +70,9 @@ impl Inner {
             more if more > count => {
                 Err(Errno::EIO.because("the server says to have written more than it got"))
             }
+            _ if stable == Stable::FileSync && written.committed != Stable::FileSync => {
+                Err(Errno::EIO.because("the server does not write stably when it is asked to"))
+            }
             _ => Ok(written),
         }
     }
@@ -83,9 +86,6 @@ impl Inner {
     ) -> Result<()> {
         while !data.is_empty() {
             let written = self.write_once(via, auth, file, (offset, &data), Stable::FileSync).await?;
-            if written.committed != Stable::FileSync {
-                return Err(Errno::EIO.because("the server does not write stably when it is asked to"));
-            }
             offset += u64::from(written.count);
             data = data.split_off(written.count as usize);
         }
@@ -130,8 +130,9 @@ impl Inner {
         let (Some(first), end) = (kept.first(), kept.end()) else { return Ok(()) };
         let life = match self.verifier(mux, node, &first.by).await {
             Err(error) if error.errno == Errno::ESTALE => {
-                // There is no file any more that it could be written to.
+                // There is no file any more that it could be written to. Nobody may wait for this answer.
                 self.unstable.drop_before(node, kept, u64::MAX, None);
+                kept.lose(error.clone());
                 return Err(error);
             }
             life => life?,

@@ -31,7 +31,7 @@ pub struct TreeStatus {
     pub in_flight: usize,
     /// Files and directories that are open.
     pub open_files: u64,
-    /// Why it cannot be opened, or what was lost when it was closed.
+    /// Why it cannot be opened, or what was lost when it was closed, until [`Control::close`].
     pub reason: Option<Error>,
     /// When it is tried again, at the earliest.
     pub retry: Option<Duration>,
@@ -128,15 +128,15 @@ impl Control {
         open.into_iter().filter_map(left).collect()
     }
 
-    /// Closes all trees at once, within `patience`. Answers what is lost for certain, and what did not answer until then.
+    /// Closes all trees at once, within `patience`. Answers what is lost for certain, now or before, and what did not answer until then.
     pub async fn close(&self, patience: Duration) -> Vec<Left> {
         let limit = self.0.runtime.monotonic() + patience;
         let closing = self.begin_closing();
         let mut left = Vec::new();
         for (path, open, outcome) in closing {
             let what = match until(&*self.0.runtime, limit, outcome).await {
-                Some(Ok(Ok(()))) => continue,
-                Some(Ok(Err(error))) => error.why(),
+                // What it lost is told below.
+                Some(Ok(_)) => continue,
                 Some(Err(_)) => "the task that closes it ended".to_owned(),
                 None => {
                     // A server of whole files may lack one that is written, but not closed there.
@@ -147,7 +147,18 @@ impl Control {
             };
             left.push(Left { path, what });
         }
+        left.extend(self.lost());
         left
+    }
+
+    /// What was lost when trees were closed, once.
+    fn lost(&self) -> Vec<Left> {
+        let mut state = self.0.lock();
+        let lost = state.trees.values_mut().filter_map(|tree| {
+            let what = tree.lost.take()?.why();
+            Some(Left { path: tree.shown(), what })
+        });
+        lost.collect()
     }
 
     fn begin_closing(&self) -> Vec<(String, Arc<Open>, Outcome)> {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Trees that are closed and that the door does not refer to are kept up to this number.
+/// Trees that are not open and that the door does not refer to are kept up to this number.
 const KEPT: usize = 1024;
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ pub(crate) struct Tree {
     pub(crate) opens: u64,
     /// Its root when it answered last.
     pub(crate) attr: Option<Attr>,
-    /// What the last closing lost.
+    /// What a closing lost, until somebody was told.
     pub(crate) lost: Option<Error>,
     /// Names, with the numbers of their directories above, that a kernel may remember to lead to nothing: they keep their directory.
     pub(crate) missing: HashSet<(Node, Name)>,
@@ -107,7 +107,11 @@ impl Tree {
     }
 
     pub(crate) fn closed(&mut self, outcome: Result<()>, now: Duration) {
-        self.lost = outcome.err();
+        if let Err(error) = outcome {
+            tracing::error!(%error, tree = self.shown(), "what was written is lost");
+            // The first one, where there are more: the log has all.
+            self.lost.get_or_insert(error);
+        }
         self.opens = 0;
         self.missing.clear();
         self.enter_phase(Phase::Closed, now);
@@ -131,9 +135,14 @@ impl Tree {
         shown(&self.path)
     }
 
-    /// Whether nothing is known of it but its name.
-    fn is_forgettable(&self) -> bool {
-        matches!(self.phase, Phase::Closed) && self.lost.is_none()
+    /// Whether nothing is known of it but its name, or what will be found out again when it is used.
+    fn is_forgettable(&self, now: Duration) -> bool {
+        let is_idle = match &self.phase {
+            Phase::Closed => true,
+            Phase::Broken { retry, .. } => *retry <= now,
+            Phase::Opening | Phase::Open(_) | Phase::Closing => false,
+        };
+        is_idle && self.lost.is_none()
     }
 }
 
@@ -171,12 +180,12 @@ impl State {
                 && tree.opener.identity() != opener.identity()
                 && matches!(tree.phase, Phase::Closed | Phase::Broken { .. })
             {
-                (tree.opener, tree.failures, tree.attr, tree.lost) = (opener, 0, None, None);
+                (tree.opener, tree.failures, tree.attr) = (opener, 0, None);
                 tree.enter_phase(Phase::Closed, now);
             }
             return node;
         }
-        self.make_room();
+        self.make_room(now);
         let slot = Slot::free(|slot| self.trees.values().any(|tree| tree.slot == slot));
         let node = self.numbers.add(Place::Root);
         self.trees.insert(node.0, Tree::new(path.clone(), opener, slot, now));
@@ -184,13 +193,13 @@ impl State {
         node
     }
 
-    /// Forgets closed trees that nothing refers to when there are many.
-    fn make_room(&mut self) {
+    /// Forgets trees that are not open and that nothing refers to when there are many.
+    fn make_room(&mut self, now: Duration) {
         if self.trees.len() < KEPT {
             return;
         }
         let gone = |(&root, tree): (&u64, &Tree)| {
-            let unused = tree.is_forgettable() && self.numbers.references(Node(root)) == 0;
+            let unused = tree.is_forgettable(now) && self.numbers.references(Node(root)) == 0;
             unused.then(|| (root, tree.path.clone()))
         };
         let gone: Vec<(u64, Vec<Name>)> = self.trees.iter().filter_map(gone).collect();
@@ -201,11 +210,12 @@ impl State {
         }
     }
 
-    /// The trees below an upper directory, with their names, that a listing shows though [`crate::Names`] does not.
+    /// The trees below an upper directory, with their names, that a listing shows though [`crate::Names`] does not:
+    /// not those that cannot be opened, which any name may lead to.
     pub(crate) fn in_use(&self, dir: &[Name]) -> impl Iterator<Item = (&Name, Node)> {
         self.trees.iter().filter_map(move |(&root, tree)| {
             let (name, parent) = tree.path.split_last()?;
-            let shows = parent == dir && !matches!(tree.phase, Phase::Closed);
+            let shows = parent == dir && !matches!(tree.phase, Phase::Closed | Phase::Broken { .. });
             shows.then_some((name, Node(root)))
         })
     }

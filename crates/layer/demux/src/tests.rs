@@ -9,8 +9,8 @@ use super::*;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Attrs, Created, Data, Dirent, Dirents, Entry, OpenHow, Opened, Ttl};
 use outrigger_core::{
-    Attr, BoxFuture, Clock, Credentials, Errno, FileKind, Generation, Handle, LockOwner, Name, Node, Notice,
-    Op, Payload, Reply, Result, Runtime, XattrName, ask, lock,
+    Attr, BoxFuture, Clock, Credentials, Errno, Error, FileKind, Generation, Handle, LockOwner, Name, Node,
+    Notice, Op, Payload, Reply, Result, Runtime, XattrName, ask, lock,
 };
 use outrigger_sim::{Scripted, Sim, Step};
 use std::collections::BTreeMap;
@@ -66,6 +66,8 @@ struct Toy {
     opening: Mutex<Option<Result<()>>>,
     is_lasting: bool,
     unwritten: AtomicBool,
+    /// What closing it loses.
+    loses: Mutex<Option<Error>>,
     /// Closing it never ends.
     hangs: AtomicBool,
     told: Mutex<Option<Arc<dyn Notify>>>,
@@ -137,7 +139,7 @@ impl Ending for Ends {
                 std::future::pending::<()>().await;
             }
             toy.closed.fetch_add(1, Ordering::Relaxed);
-            Ok(())
+            lock(&toy.loses).take().map_or(Ok(()), Err)
         })
     }
 }
@@ -215,6 +217,7 @@ impl Bench {
             opening: Mutex::new(Some(Ok(()))),
             is_lasting: true,
             unwritten: AtomicBool::new(false),
+            loses: Mutex::default(),
             hangs: AtomicBool::new(false),
             told: Mutex::default(),
         };

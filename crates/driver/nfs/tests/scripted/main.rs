@@ -4,7 +4,8 @@
 mod server;
 
 use outrigger_conformance::{Direct, Flags, Subject};
-use outrigger_core::{Errno, HeapKeep, Keep, Runtime, Serve};
+use outrigger_core::ops::{Open, OpenFlags, Write};
+use outrigger_core::{Errno, HeapKeep, Keep, Payload, Runtime, Serve};
 use outrigger_driver_nfs::{Nfs, Options};
 use outrigger_proto_nfs3::nfs::{Call, Reply};
 use outrigger_proto_nfs3::results::{AttrsFailed, EntriesPlus, EntryPlus, ReadOk, WccFailed, WriteOk};
@@ -155,6 +156,49 @@ fn a_stale_handle_is_told_and_its_content_is_not_kept_for_ever() {
     assert_eq!(near.direct.fsync(file, false), Ok(()), "it was told");
 }
 
+/// What is kept is looked after on a new connection before anything else is asked, by nobody who could be told.
+#[test]
+fn content_that_a_new_connection_finds_lost_is_told_by_the_next_fsync() {
+    let lost = AtomicUsize::new(0);
+    let server = Server::start(move |state: &mut State, call| match call {
+        Call::Read(_) if lost.fetch_add(1, Ordering::Relaxed) == 0 => {
+            state.restart();
+            Does::Lose
+        }
+        Call::Commit(_) if state.life == 1 => {
+            Does::Answer(Reply::Commit(Err(WccFailed { status: Status::STALE, wcc: Wcc::UNKNOWN })))
+        }
+        _ => Does::Usual,
+    });
+    let near = near(&server, &[]);
+    let file = near.direct.open(f(), Flags::BOTH, 0).unwrap();
+    near.direct.write_at(file, 0, b"content").unwrap();
+    let connections = server.state().connections;
+    assert_eq!(near.direct.read_at(file, 0, 100).unwrap(), b"");
+    assert_eq!(server.state().connections, connections + 1);
+    assert_eq!(near.direct.fsync(file, false), Err(Errno::ESTALE));
+    assert_eq!(near.direct.fsync(file, false), Ok(()), "it was told");
+}
+
+#[test]
+fn a_server_that_does_not_write_stably_when_it_is_asked_to_is_not_believed() {
+    let server = Server::start(|_, call| match call {
+        Call::Write(args) => {
+            let (count, committed) = (args.count, Stable::Unstable);
+            Does::Answer(Reply::Write(Ok(WriteOk { wcc: Wcc::UNKNOWN, count, committed, verifier: [0; 8] })))
+        }
+        _ => Does::Usual,
+    });
+    let near = near(&server, &[]);
+    let node = near.direct.node_of(f()).unwrap();
+    let flags = OpenFlags::READ_WRITE | OpenFlags::DSYNC;
+    let handle = near.direct.ask(Open { node, flags }).unwrap().handle;
+    let data = Payload::Bytes(b"content"[..].into());
+    let write = Write { node, handle, offset: 0, data, cached: false, kill_setid: false };
+    assert_eq!(near.direct.ask(write).err(), Some(Errno::EIO));
+    assert_eq!(server.state().count(is_write(Stable::FileSync)), 1);
+}
+
 #[test]
 fn the_next_process_has_the_files_and_knows_whether_content_is_lost() {
     for (restarts, expected) in [(false, Ok(())), (true, Err(Errno::EIO))] {
@@ -249,6 +293,31 @@ fn a_listing_without_an_end_is_given_up() {
     let near = near(&server, &[("max_listing", "1m")]);
     let opened = near.direct.open(Path::new(""), Flags::READ | Flags::DIRECTORY, 0);
     assert_eq!(opened, Err(Errno::EFBIG));
+}
+
+#[test]
+fn open_directories_share_the_memory_for_their_names() {
+    let server = Server::start(|_, call| match call {
+        Call::ReadDirPlus(args) => {
+            let entry = |number: u64| EntryPlus {
+                cookie: args.cookie + number,
+                ..listed(format!("{}", args.cookie + number).as_bytes())
+            };
+            let entries = List((1..=100).map(entry).collect());
+            let page = EntriesPlus { dir_attrs: None, verifier: [0; 8], entries, eof: args.cookie >= 900 };
+            Does::Answer(Reply::ReadDirPlus(Ok(page)))
+        }
+        _ => Does::Usual,
+    });
+    let near = near(&server, &[("max_listing", "1m")]);
+    let open = || near.direct.open(Path::new(""), Flags::READ | Flags::DIRECTORY, 0);
+    let first = open().unwrap();
+    assert_eq!(open(), Err(Errno::ENOMEM));
+    for _ in 0..2 {
+        assert!(!near.direct.read_dir(first, 0, 4096).unwrap().entries.is_empty(), "from the beginning");
+    }
+    near.direct.close(first).unwrap();
+    open().unwrap();
 }
 
 #[test]

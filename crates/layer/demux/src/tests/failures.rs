@@ -108,6 +108,51 @@ fn a_tree_that_cannot_be_opened_says_why_and_is_tried_again_after_a_while() {
 }
 
 #[test]
+fn names_that_lead_to_nothing_are_neither_listed_nor_kept() {
+    let bench = Bench::new();
+    let g = bench.find(Node::ROOT, "g");
+    let down = || Mutex::new(Some(Err(Errno::EHOSTDOWN.into())));
+    let try_all = |names: std::ops::Range<usize>| {
+        for number in names {
+            let host = format!("host{number}");
+            bench.add(&["g", &host], |toy| Toy { opening: down(), ..toy });
+            let node = bench.find(g, &host);
+            assert!(bench.errno(OpenDir { node }).is_some());
+            bench.forget(node, 1);
+        }
+    };
+    try_all(0..1100);
+    assert_eq!(bench.ask(read_dir(g)).expect("listed").entries, []);
+    bench.pass(Duration::from_secs(2));
+    try_all(1100..1101);
+    assert_eq!(bench.demux.control().status().len(), 1, "those before may be tried again, and are forgotten");
+}
+
+#[test]
+fn what_closing_a_tree_has_lost_is_told_until_all_are_closed() {
+    let bench = Bench::with(Options { idle: Some(Duration::from_secs(60)), ..Options::default() });
+    let toy = bench.toy(&["a"]);
+    let lost = Errno::EIO.because("what was written is lost");
+    *lock(&toy.loses) = Some(lost.clone());
+    let a = bench.find(Node::ROOT, "a");
+    bench.forget(a, 1);
+    for closed in 1..3 {
+        bench.ask(read_dir(a)).expect("it is opened");
+        bench.pass(Duration::from_secs(80));
+        assert_eq!(toy.times(), (closed, closed));
+        let status = bench.demux.control().status();
+        assert_eq!(status.first().and_then(|tree| tree.reason.clone()), Some(lost.clone()));
+    }
+    let control = bench.demux.control();
+    let close = || {
+        let control = control.clone();
+        bench.sim.block_on(async move { control.close(Duration::from_secs(1)).await })
+    };
+    assert_eq!(close(), [Left { path: "/a".to_owned(), what: lost.why() }]);
+    assert_eq!(close(), [], "it was told");
+}
+
+#[test]
 fn an_error_of_opening_takes_no_operation_from_the_others() {
     let bench = Bench::new();
     bench.add(&["a"], |toy| Toy {
