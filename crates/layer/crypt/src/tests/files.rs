@@ -23,18 +23,42 @@ fn a_long_name_that_is_moved_onto_the_same_file_stays() {
     assert_eq!(names(&both), vec![long, other]);
 }
 
+/// A tree in which something else happens when a name was removed, once.
+struct Interrupted {
+    below: Arc<dyn Service>,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Service for Interrupted {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        let removes = request.op() == OpCode::Unlink;
+        self.below.call(cx, request).map(move |reply| {
+            if removes && let Some(then) = lock(&self.then).take() {
+                // A program of its own.
+                std::thread::spawn(then).join().expect("it is done");
+            }
+            reply
+        })
+    }
+    fn abilities(&self) -> Abilities {
+        self.below.abilities()
+    }
+    fn attach(&self, _: Arc<dyn Notify>) {}
+}
+
 #[test]
 fn a_long_name_that_is_made_while_it_is_removed_can_be_read() {
     let both = Both::new();
-    let root = both.shown().root().expect("a root");
+    let below = Arc::new(Interrupted { below: Arc::clone(&both.below), then: Mutex::default() });
+    let stack = Stack::new(below.clone()).push(Crypt::new(Keys::of(&both.master))).expect("a stack");
+    let client = Client::new(stack.service(), both.runtime.clone(), Settings::default());
+    let root = client.root().expect("a root");
     let long = named(&"x".repeat(200));
-    for _ in 0..200 {
-        let _ = root.mknod(&long, 0o100_644, 0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| root.unlink(&long).expect("it is removed"));
-            scope.spawn(|| root.mknod(&long, 0o100_644, 0));
-        });
-        let is_there = root.lookup(&long).is_ok();
-        assert_eq!(names(&both), if is_there { vec![long.clone()] } else { Vec::new() });
-    }
+    root.mknod(&long, 0o100_644, 0).expect("a file");
+    let (again, name) = (client.clone(), long.clone());
+    let make =
+        move || drop(again.root().and_then(|root| root.mknod(&name, 0o100_644, 0)).expect("it is made"));
+    *lock(&below.then) = Some(Box::new(make));
+    root.unlink(&long).expect("it is removed");
+    assert_eq!(names(&both), vec![long]);
 }
