@@ -192,7 +192,10 @@ impl Below<'_> {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > SIZE_MAX) {
             return Err(Errno::EFBIG.into());
         }
-        self.known(at).await?;
+        // A header that vouches for less would hide that the file was cut.
+        if let Some(known) = self.known(at).await?.filter(|known| known.record.size > size) {
+            return Err(self.cut(at.node, &known, size).await);
+        }
         if offset > size {
             self.stretch(at, size, offset, false).await?;
         }

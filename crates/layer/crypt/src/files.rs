@@ -48,12 +48,15 @@ impl Below<'_> {
         if opened.handle != Handle::NONE {
             self.inner.opened(node, opened.handle, flags);
         }
-        if empties {
+        let ready = if empties {
             file.with(|state| (state.known, state.size, state.fresh) = (None, Some(0), true));
-            return Ok(opened);
-        }
+            let at = At::new(&file, node, opened.handle);
+            if self.inner.has_successor { self.settle(&at).await } else { Ok(()) }
+        } else {
+            self.check(&file, node, opened.handle, flags).await
+        };
         drop(turn);
-        match self.check(&file, node, opened.handle, flags).await {
+        match ready {
             Ok(()) => Ok(opened),
             Err(error) => {
                 self.inner.closed(node, opened.handle);
@@ -103,7 +106,8 @@ impl Below<'_> {
             });
             let at = At::new(&file, node, handle);
             // Without a handle, or with one for reading, nobody will write it.
-            if handle == Handle::NONE || !flags.writes() { self.settle(&at).await } else { Ok(()) }
+            let is_last = handle == Handle::NONE || !flags.writes();
+            if is_last || self.inner.has_successor { self.settle(&at).await } else { Ok(()) }
         } else if empties {
             let _turn = file.turns.change().await;
             created.entry.attr.size = HEADER as u64;

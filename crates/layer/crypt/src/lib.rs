@@ -132,6 +132,14 @@ fn make_layer(list: &str, site: &Site<'_>) -> Result<Made> {
 pub struct Crypt(Arc<Inner>);
 
 impl Crypt {
+    /// The layer, where another process goes on when this one dies.
+    fn with_successor(mut self) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.has_successor = true;
+        }
+        self
+    }
+
     /// The layer with these keys.
     pub fn new(keys: Keys) -> Self {
         Crypt(Arc::new(Inner::new(keys, None)))
@@ -152,16 +160,16 @@ impl Crypt {
         let kept = kept.transpose()?.map(|region| region.area);
         let noted = kept.as_ref().and_then(|area| area.view::<Kept<'_>>().master().get());
         if let Some(master) = noted.and_then(|bytes| Master::of(&bytes)) {
-            return Ok(Crypt::new(Keys::of(&master)));
+            return Ok(Crypt::new(Keys::of(&master)).with_successor());
         }
         let below = site.below.ok_or_else(|| Errno::EINVAL.because("there is no tree below"))?;
         let service = Arc::clone(below);
         let config = site.wait_for(async move { configuration(&*service).await })?;
         let master = config.unwrap(&source.secret(&config)?)?;
-        if let Some(area) = kept {
-            area.view::<Kept<'_>>().master().set(&master.0[..])?;
-        }
-        Ok(Crypt::new(Keys::of(&master)))
+        let layer = Crypt::new(Keys::of(&master));
+        let Some(area) = kept else { return Ok(layer) };
+        area.view::<Kept<'_>>().master().set(&master.0[..])?;
+        Ok(layer.with_successor())
     }
 }
 

@@ -151,6 +151,8 @@ pub(crate) struct Inner {
     pub(crate) names: Turns,
     /// Where names go that are not ours, when somebody asks for them.
     pub(crate) strangers: Option<crate::Strangers>,
+    /// Another process may go on with files that are open here: those that are made have their header before they are answered.
+    pub(crate) has_successor: bool,
 }
 
 /// The number of the root: its configuration says which tree it is.
@@ -159,7 +161,16 @@ const ROOT: Id = [0; 16];
 impl Inner {
     pub(crate) fn new(keys: Keys, strangers: Option<crate::Strangers>) -> Self {
         let (files, opens, dirs) = Default::default();
-        Inner { keys, below: OnceLock::new(), files, opens, dirs, names: Turns::default(), strangers }
+        Inner {
+            keys,
+            below: OnceLock::new(),
+            files,
+            opens,
+            dirs,
+            names: Turns::default(),
+            strangers,
+            has_successor: false,
+        }
     }
 
     pub(crate) fn file(&self, node: Node) -> Arc<File> {

@@ -96,6 +96,25 @@ fn the_last_byte_that_is_left_of_a_cut_file_cannot_be_read() {
 }
 
 #[test]
+fn writing_to_a_file_that_was_cut_does_not_hide_the_cut() {
+    let both = Both::new();
+    both.write("file", &content(5 * BLOCK));
+    let whole = both.bytes();
+    both.store(&whole[..HEADER + SLOT]);
+    let inode = both.shown().walk(b"/file", Follow::No).expect("it is there");
+    for offset in [BLOCK, 4 * BLOCK, 5 * BLOCK] {
+        let file = inode.open(OpenFlags::READ_WRITE).expect("it opens");
+        let written = file.write_all_at(offset as u64, Bytes::from_static(b"more"));
+        assert_eq!(written.map_err(|error| error.errno), Err(Errno::EBADMSG), "{offset}");
+        file.close().expect("there is nothing to store");
+    }
+    refused(&both, "file", "the file was cut");
+    inode.open(OpenFlags::READ_WRITE | OpenFlags::TRUNC).expect("it is emptied").close().expect("stored");
+    both.write("file", b"anew");
+    assert_eq!(both.read("file"), Ok(b"anew".to_vec()));
+}
+
+#[test]
 fn zeroes_in_place_of_data_are_found_where_there_are_no_holes() {
     let both = Both::new();
     both.write("file", &content(3 * BLOCK));

@@ -376,3 +376,26 @@ fn a_file_that_is_made_by_an_open_for_reading_is_whole() {
     let (_, file) = root.create(&named("file"), 0o644, OpenFlags::empty()).expect("it opens");
     assert_eq!(file.read_at(0, 10).expect("it can be read"), "");
 }
+
+/// The process that takes over knows nothing of a file but its handle.
+#[test]
+fn a_file_that_was_made_or_emptied_can_be_written_by_the_next_process() {
+    let both = Both::new();
+    for flags in [OpenFlags::READ_WRITE, OpenFlags::READ_WRITE | OpenFlags::TRUNC] {
+        let of = |layer: Crypt| {
+            Stack::new(Arc::clone(&both.below)).push(layer).expect("it may stand there").service()
+        };
+        let first = of(Crypt::new(Keys::of(&both.master)).with_successor());
+        let first = Client::new(first, both.runtime.clone(), Settings::default());
+        let op =
+            ops::Create { dir: Node::ROOT, name: named("file"), mode: 0o644, umask: 0, flags, initial: None };
+        let made = first.call(op).expect("it is made");
+        let next = Client::new(both.service(), both.runtime.clone(), Settings::default());
+        let data = Payload::from(b"content".to_vec());
+        let (node, handle) = (made.entry.node, made.opened.handle);
+        let write = ops::Write { node, handle, offset: 0, data, cached: false, kill_setid: false };
+        assert_eq!(next.call(write).map(|count| count.0), Ok(7), "{flags:?}");
+        next.call(Flush { node, handle, owner: Default::default() }).expect("it is stored");
+        assert_eq!(both.read("file"), Ok(b"content".to_vec()), "{flags:?}");
+    }
+}
