@@ -14,6 +14,7 @@ fn a_tree_is_closed_when_no_program_uses_it_and_opened_again() {
         assert_eq!(fs::read_to_string(auto.at("far/d/file")).unwrap(), "far\n");
         // A name that leads to nothing is remembered, too.
         assert!(fs::metadata(auto.at("far/d/none")).is_err());
+        within("the connection ends", || auto.sshd().sessions().is_empty());
         within("nothing is open", || auto.trees().is_empty());
     }
 }
