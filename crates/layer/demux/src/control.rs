@@ -46,6 +46,9 @@ pub struct Left {
     pub what: String,
 }
 
+/// A tree that is being closed: its path, what answers in it, and how that went.
+type BeingClosed = (String, Arc<Open>, oneshot::Receiver<Result<(), Error>>);
+
 impl Phase {
     /// In one word.
     pub(crate) fn name(&self) -> &'static str {
@@ -158,7 +161,7 @@ impl Control {
         lost.collect()
     }
 
-    fn begin_closing(&self) -> Vec<(String, Arc<Open>, oneshot::Receiver<Result<(), Error>>)> {
+    fn begin_closing(&self) -> Vec<BeingClosed> {
         let now = self.0.runtime.monotonic();
         let mut state = self.0.lock();
         let lives: Vec<(Life, String)> = state
