@@ -469,7 +469,13 @@ impl Below<'_> {
         }
         self.ask(cut_to(sealed_size(size))).await?;
         at.file.with(|state| state.size = Some(size));
-        self.settle(at).await
+        match self.known(at).await? {
+            // It was cut, and has another size now.
+            Some(Known { record, .. }) if record.size > size => {
+                self.write_header(at, Record { size, ..record }).await
+            }
+            _ => self.settle(at).await,
+        }
     }
 
     /// Leaves `kept` bytes of a block, which becomes the last one.

@@ -119,10 +119,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether the header says less, or more, than there is.
+    /// Whether the header says less than there is. Where it says more, others have cut the file, and it must stay so.
     pub(crate) fn is_behind(&self) -> bool {
         match (&self.known, self.size) {
-            (Some(known), Some(size)) => known.record.size != size,
+            (Some(known), Some(size)) => known.record.size < size,
             _ => self.fresh,
         }
     }

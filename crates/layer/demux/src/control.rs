@@ -46,8 +46,8 @@ pub struct Left {
     pub what: String,
 }
 
-/// How closing a tree ended, when it has.
-type Outcome = oneshot::Receiver<Result<(), Error>>;
+/// A tree that is being closed: its path, what answers in it, and how that went.
+type BeingClosed = (String, Arc<Open>, oneshot::Receiver<Result<(), Error>>);
 
 impl Phase {
     /// In one word.
@@ -161,7 +161,7 @@ impl Control {
         lost.collect()
     }
 
-    fn begin_closing(&self) -> Vec<(String, Arc<Open>, Outcome)> {
+    fn begin_closing(&self) -> Vec<BeingClosed> {
         let now = self.0.runtime.monotonic();
         let mut state = self.0.lock();
         let lives: Vec<(Life, String)> = state
