@@ -217,8 +217,9 @@ mod tests {
     fn what_was_stored_is_dropped_and_what_may_be_lost_stays_in_order() {
         let kept = Uncommitted::open(None).unwrap();
         let file = kept.of(NODE);
-        [(0, 1), (7, 1), (3, 2), (14, 1)]
-            .map(|(at, life)| assert!(kept.add(NODE, &file, 0, piece(at, life))));
+        for (at, life) in [(0, 1), (7, 1), (3, 2), (14, 1)] {
+            assert!(kept.add(NODE, &file, 0, piece(at, life)));
+        }
         let end = file.end() - 1;
         assert!(kept.drop_before(NODE, &file, end, Some(1)), "the third one is of another life");
         assert_eq!(file.first().map(|piece| (piece.number, piece.offset)), Some((2, 3)));

@@ -307,7 +307,8 @@ impl Files {
             _ => None,
         });
         match reply {
-            Reply::Entry(entry) => self.appear(place, entry)?,
+            Reply::Entry(entry) if place.is_some() => self.appear(place, entry)?,
+            Reply::Entry(entry) => self.appear_above(node, entry)?,
             Reply::Entries(entries) => {
                 let Some(Subject { node, names }) = about.last() else { return Ok(()) };
                 let mut dir = *node;
@@ -343,6 +344,25 @@ impl Files {
 
     fn ino(&self, node: Node) -> Option<u64> {
         self.known.get(&node).map(|known| known.ino)
+    }
+
+    /// Gives the directory that the worker found above `dir` the number that it is known by: another one would be another file to who
+    /// has that.
+    fn appear_above(&mut self, dir: Node, entry: &mut Entry) -> Result<()> {
+        let above = match self.table.names(dir)?.into_iter().next() {
+            Some((above, _)) => above,
+            None if dir == Node::ROOT => dir,
+            None => return Err(Errno::ESTALE.into()),
+        };
+        match self.table.names(above)?.into_iter().next() {
+            Some((dir, name)) => self.appear(Some((dir, &name)), entry),
+            // The root is not counted.
+            None if above == Node::ROOT => {
+                (entry.node, entry.generation) = (Node::ROOT, NodeTable::generation(Node::ROOT));
+                Ok(())
+            }
+            None => Err(Errno::ESTALE.into()),
+        }
     }
 
     /// Gives what the worker found at a place, if it has one, our number.
