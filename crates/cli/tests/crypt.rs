@@ -170,7 +170,7 @@ fn a_mount_survives_its_server_and_shows_damage() {
     // A file that was cut at a block's boundary ends as one that was not, but for what its header says.
     fs::write(&stored(&place)[0], &whole[..64 + 4124 * 2]).expect("it is cut");
     place.run(&["mount", "--layer", "crypt=passfile=pass", "below", "m"]).ok();
-    let error = fs::read(&path).expect_err("it was cut");
+    let error = fs::read(&path).map(|content| content.len()).expect_err("it was cut");
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::BADMSG.raw_os_error()));
     place.run(&["umount", "m"]).ok();
 }

@@ -38,6 +38,21 @@ fn an_archive_is_changed_in_another_directory() {
 }
 
 #[test]
+fn an_upper_tree_that_is_part_of_the_lower_one_is_refused() {
+    let place = Place::new();
+    place.file("lower/d/file", "content");
+    let union = |upper: &str| format!("union=upper={}", place.at(upper).display());
+    for upper in ["lower", "lower/d", ""] {
+        let refused = place.run(&["mount", "--layer", &union(upper), "lower", "m"]).refused(1);
+        assert!(refused.contains("must lie apart"), "{refused}");
+    }
+    // The tree of a plain path is that of the whole machine.
+    fs::create_dir(place.at("upper")).unwrap();
+    let refused = place.run(&["--layer", &union("upper"), "ls", "lower"]).refused(2);
+    assert!(refused.contains("DIR::/PATH"), "{refused}");
+}
+
+#[test]
 fn files_stay_open_when_the_server_dies() {
     if !can_mount() {
         return;

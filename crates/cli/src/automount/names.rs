@@ -8,11 +8,15 @@ use crate::tree_options::TreeOptions;
 use crate::trees::Reread;
 use outrigger_core::{Name, lock};
 use outrigger_layer_demux::{Found, Names};
+use rustix::fs::OFlags;
 use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+
+/// The most bytes of a map.
+const MAP_MAX: u64 = 16 << 20;
 
 /// See the [module](self).
 pub struct MapNames {
@@ -87,9 +91,24 @@ impl MapNames {
     }
 }
 
+/// The bytes of a map. What is no file, such as a pipe, could be waited for without end while programs wait for a name.
+fn content(path: &Path) -> io::Result<Vec<u8>> {
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a map is a regular file"));
+    }
+    let mut text = Vec::new();
+    file.take(MAP_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAP_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a map has 16 MiB at most"));
+    }
+    Ok(text)
+}
+
 fn read(path: &Path, options: &TreeOptions) -> Result<Map, String> {
     let shown = path.display();
-    let text = fs::read(path).map_err(|error| format!("{shown}: {}", outrigger_core::Error::from(error)))?;
+    let text = content(path).map_err(|error| format!("{shown}: {}", outrigger_core::Error::from(error)))?;
     let permits = |list: &str| {
         let allowed = options.allow("automount", &[list.to_owned()], "");
         allowed.map_err(|failure| failure.to_string())

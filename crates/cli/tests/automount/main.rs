@@ -220,8 +220,16 @@ fn a_map_is_read_again_and_its_mistakes_are_named_with_their_line() {
     auto.place.file("map", "good /\nbad\n");
     let refused = auto.place.run(&["automount", "m", "--map", "map"]).refused(1);
     assert!(refused.contains("map:2: 'bad' has no LOCATION"), "{refused}");
+    rustix::fs::mknodat(rustix::fs::CWD, auto.place.at("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    let refused = auto.place.run(&["automount", "m", "--map", "pipe"]).refused(1);
+    assert!(refused.contains("a map is a regular file"), "{refused}");
     auto.mount(&auto.lines(), &[]);
     assert_eq!(names(auto.at("")), ["archive", "here"]);
+    // It is not waited for, and the former map holds.
+    fs::rename(auto.place.at("pipe"), auto.place.at("map")).unwrap();
+    assert_eq!(fs::metadata(auto.at("pipe")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    fs::remove_file(auto.place.at("map")).unwrap();
     auto.place.file("map", format!("{}* {}/&\n", auto.lines(), auto.place.at("").display()));
     assert_eq!(fs::read_to_string(auto.at("src/member")).unwrap(), "of an archive\n");
     assert_eq!(fs::metadata(auto.at(".git")).unwrap_err().kind(), std::io::ErrorKind::NotFound);

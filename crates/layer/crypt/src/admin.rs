@@ -20,7 +20,8 @@ pub async fn configuration(service: &dyn Service) -> Result<Config> {
     let content = read_file(service, &cx(), Node::ROOT, own(CONFIG)).await?;
     let none = || {
         Errno::ENOENT.because(format!(
-            "there is no {CONFIG} in the root of the tree: `outrigger crypt init` makes one"
+            "there is no {CONFIG} in the root of the tree: `outrigger crypt init` makes one; commands take a directory of this machine \
+             as DIR::/PATH"
         ))
     };
     Config::parse(&content.ok_or_else(none)?)

@@ -145,7 +145,8 @@ impl Below<'_> {
 
     pub(crate) async fn release(&self, op: Release) -> Result<()> {
         let (node, handle) = (op.node, op.handle);
-        if self.inner.flags(node, handle).is_some_and(OpenFlags::writes)
+        // A process that took over knows only what is asked now.
+        if self.inner.flags(node, handle).unwrap_or(op.flags).writes()
             && let Err(error) = self.settle_through(node, handle).await
         {
             tracing::warn!(?node, %error, "a file was closed, and its header does not say how long it is");

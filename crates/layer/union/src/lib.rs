@@ -54,6 +54,7 @@ use outrigger_core::{
     OpSet, OptionTable, Place, Reply, Request, Result, Runtime, Service, Target, Traverse, ask,
 };
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// `--layer union=upper=LOCATION`.
@@ -67,10 +68,33 @@ pub const LAYER: LayerInfo = LayerInfo {
         let trees = site.trees.ok_or_else(|| Errno::EINVAL.because("no other tree can be opened here"))?;
         let keep = site.part_of_keep("union");
         let upper = trees.open(upper, keep.as_ref())?;
+        if let Some(lower) = site.below {
+            must_be_apart(&lower.abilities(), &upper.abilities())?;
+        }
         let union = Union::new(upper, options, Arc::clone(site.runtime), keep.as_deref())?;
         Ok(Made::layer(union))
     },
 };
+
+/// What goes to the upper tree must not change the one that stays as it is.
+fn must_be_apart(lower: &Abilities, upper: &Abilities) -> Result<()> {
+    let [below, above] = [lower, upper].map(|tree| Path::new(&tree.tree));
+    let overlaps = match lower.driver {
+        "local" => below.starts_with(above) || above.starts_with(below),
+        // Trees in memory have no names.
+        "mem" | "null" => false,
+        _ => below == above,
+    };
+    if lower.driver != upper.driver || !overlaps {
+        return Ok(());
+    }
+    let advice =
+        if lower.tree == "/" { "; for commands DIR::/PATH is in the tree of the directory DIR" } else { "" };
+    Err(Errno::EINVAL.because(format!(
+        "union: the upper tree '{}' and the tree '{}' that stays as it is must lie apart{advice}",
+        upper.tree, lower.tree
+    )))
+}
 
 /// The keys of the argument.
 pub const OPTIONS: OptionTable = OptionTable {
