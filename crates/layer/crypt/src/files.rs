@@ -11,7 +11,7 @@ use outrigger_core::ops::{
     CopyRange, FSync, Fallocate, FallocateMode, Flush, GetAttr, GetXattr, ListXattr, Open, OpenFlags,
     Release, RemoveXattr, Seek, SetAttr, SetXattr, StatFs, SyncFs, Whence,
 };
-use outrigger_core::reply::{Attrs, Count, Created, FsStat, Offset, Opened};
+use outrigger_core::reply::{Attrs, Count, Created, Entry, FsStat, Offset, Opened};
 use outrigger_core::{Backing, Errno, Handle, Node, OpCode, Result, SetAttrs, Traverse, XattrName};
 use std::sync::Arc;
 
@@ -107,7 +107,11 @@ impl Below<'_> {
             let at = At::new(&file, node, handle);
             // Without a handle, or with one for reading, nobody will write it.
             let is_last = handle == Handle::NONE || !flags.writes();
-            if is_last || self.inner.has_successor { self.settle(&at).await } else { Ok(()) }
+            if is_last || self.inner.has_successor {
+                self.settled(&at, &mut created.entry).await
+            } else {
+                Ok(())
+            }
         } else if empties {
             let _turn = file.turns.change().await;
             created.entry.attr.size = HEADER as u64;
@@ -124,6 +128,14 @@ impl Below<'_> {
         created.opened = opened_above(created.opened);
         created.traverse(&mut Sizes);
         Ok(created)
+    }
+
+    /// Writes the header of a file that was made, which changes the room that it takes and its times.
+    async fn settled(&self, at: &At<'_>, entry: &mut Entry) -> Result<()> {
+        self.settle(at).await?;
+        let handle = Some(at.handle).filter(|&handle| handle != Handle::NONE);
+        entry.attr = self.ask(GetAttr { node: at.node, handle }).await?.attr;
+        Ok(())
     }
 
     pub(crate) async fn flush(&self, op: Flush) -> Result<()> {
