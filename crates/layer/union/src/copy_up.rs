@@ -181,8 +181,8 @@ impl Both<'_> {
         };
         let Err(error) = filled.await else { return Ok(made) };
         self.forget_all(vec![(Side::Upper, made.node)]).await;
-        if error.errno == Errno::ESTALE {
-            // What is copied is of no version of the file.
+        if matches!(error.errno, Errno::ESTALE | Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG) {
+            // What is copied is of no version of the file, or takes the room that other changes need.
             self.nodes().note(key, version, None);
             let _ = self.take_away(*work, name, false).await;
         }

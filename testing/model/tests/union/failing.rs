@@ -196,6 +196,21 @@ fn a_file_that_cannot_be_shortened_stays_as_it_is() {
 }
 
 #[test]
+fn a_copy_that_finds_no_room_leaves_the_room_to_others() {
+    let world = World::new();
+    let mut writes = 0;
+    world.upper.on(move |request| {
+        writes += usize::from(request.op() == OpCode::Write);
+        (writes >= 3 && request.op() == OpCode::Write).then_some(Errno::ENOSPC)
+    });
+    assert_eq!(world.both.chmod(at("large"), 0o600), Err(Errno::ENOSPC));
+    world.has_no_copy("large");
+    world.upper.on(|_| None);
+    world.both.chmod(at("large"), 0o600).expect("a copy");
+    assert!(read(&world.both, "large") == large());
+}
+
+#[test]
 fn a_copy_that_was_shortened_meanwhile_has_no_hole() {
     for most in [0, 1000] {
         let world = World::new();
