@@ -11,7 +11,7 @@
 //! | cut a file | what is cut off is not copied |
 //! | remove, replace or rename something of the lower tree | a whiteout hides it |
 //! | rename a directory that has names of the lower tree | `EXDEV`: mv(1) copies then |
-//! | list a directory | in an order that follows from the names, with bounded memory ([`list`]) |
+//! | list a directory | in an order that follows from the names, with bounded memory (`list.rs`) |
 //!
 //! # The upper tree
 //! Whiteouts are empty files `.wh.NAME`, as in layers of OCI images and in aufs: any tree can have them. What the kernel's
