@@ -390,7 +390,7 @@ mod tests {
             ("a /a\\", 1, "backslash"),
             ("+gopher", 1, "+hosts, +"),
             ("+hosts a b", 1, "one list"),
-            ("* 'fuse:x &'", 1, "found more"),
+            ("* 'fuse:x &'", 1, "relative path"),
             ("* fuse:x\\ &", 1, "a name would become"),
             ("a h:/x command=evil", 1, "not permitted"),
             ("a \"\"", 1, "empty LOCATION"),

@@ -10,7 +10,7 @@ use outrigger_core::runtime::until;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// See the [module](self). Clones belong to the same service.
+/// What is known of the trees. Clones belong to the same service.
 #[derive(Clone)]
 pub struct Control(pub(crate) Arc<Inner>);
 

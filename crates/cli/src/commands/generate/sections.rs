@@ -412,8 +412,8 @@ mod tests {
             let lines = EXAMPLES.iter().find(|(name, _)| *name == command.get_name());
             let (_, lines) = lines.unwrap_or_else(|| panic!("no examples of {}", command.get_name()));
             for line in *lines {
-                let ours =
-                    line.split(" | ").find(|part| part.starts_with("outrigger ")).expect("our command");
+                let mut parts = line.split(" | ").flat_map(|part| part.split(" && "));
+                let ours = parts.find(|part| part.starts_with("outrigger ")).expect("our command");
                 let words = shell_words::split(ours).expect("words");
                 Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
             }
