@@ -73,7 +73,7 @@ suite_cargo() {
     local log=$results/cargo.log status=0 passed failed ignored skipped remark
     local runner="target.'cfg(unix)'.runner=['$top/testing/tools/one-program.sh']"
     heading "cargo: cargo test --workspace"
-    deadline 2400 cargo test "${lock[@]}" --config "$runner" --workspace --no-fail-fast -- --show-output >"$log" 2>&1 || status=$?
+    deadline 3300 cargo test "${lock[@]}" --config "$runner" --workspace --no-fail-fast -- --show-output >"$log" 2>&1 || status=$?
     read -r passed failed ignored < <(awk '/^test result:/ { p += $4; f += $6; i += $8 } END { print p + 0, f + 0, i + 0 }' "$log")
     skipped=$(grep -c '^SKIPPED: ' "$log" || true)
     grep '^SKIPPED: ' "$log" | sort | uniq -c || true
