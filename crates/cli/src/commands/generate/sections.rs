@@ -68,6 +68,16 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "outrigger automount ~/hosts --map ~/.hosts.map --idle 60",
         ],
     ),
+    ("crypt", &["outrigger crypt init ~/vault && outrigger mount --layer crypt ~/vault ~/private"]),
+    (
+        "crypt init",
+        &["outrigger crypt init ~/vault", "outrigger crypt init --keyfile ~/.vault.key /backup/vault"],
+    ),
+    ("crypt passwd", &["outrigger crypt passwd ~/vault"]),
+    (
+        "crypt check",
+        &["outrigger crypt check ~/vault", "outrigger --json crypt check --passfile ~/.vault.pass ~/vault"],
+    ),
     (
         "guard",
         &["outrigger guard -- sshfs host:/ /mnt/host", "outrigger --timeout 2 guard -- bindfs src mnt"],
