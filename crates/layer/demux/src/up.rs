@@ -12,6 +12,8 @@ pub(crate) struct Asked {
     op: OpCode,
     /// Whether it opens a directory, where it opens something.
     opens_directory: bool,
+    /// What it waits for, where it waits.
+    events: u32,
     /// The first node.
     node: Node,
     /// A name that is no file any more, or never was, depending on the reply.
@@ -50,7 +52,8 @@ impl Asked {
             Request::RmDir(op) => Some((op.dir, op.name.clone())),
             _ => None,
         };
-        Asked { op: request.op(), opens_directory, node: first.0, name }
+        let events = if let Request::Poll(op) = &*request { op.events } else { 0 };
+        Asked { op: request.op(), opens_directory, events, node: first.0, name }
     }
 }
 
@@ -61,7 +64,7 @@ const MISSING: usize = 1 << 14;
 const ALWAYS: u32 = 0x145;
 
 /// The answer for an operation that a tree lacks: with `ENOSYS` a kernel would ask no other tree either.
-fn lacking(op: OpCode) -> Reply {
+fn lacking(op: OpCode, events: u32) -> Reply {
     match op {
         // A kernel takes `ENOSYS` for success here.
         OpCode::Flush
@@ -71,7 +74,7 @@ fn lacking(op: OpCode) -> Reply {
         | OpCode::ReleaseDir
         | OpCode::Forget => Reply::Done(()),
         OpCode::Open | OpCode::OpenDir => Reply::Opened(Opened::default()),
-        OpCode::Poll => Reply::Events(Events(ALWAYS)),
+        OpCode::Poll => Reply::Events(Events(ALWAYS & events)),
         OpCode::Ioctl => Reply::Error(Errno::ENOTTY.into()),
         _ => Reply::Error(Errno::EOPNOTSUPP.into()),
     }
@@ -92,7 +95,7 @@ impl Inner {
     /// A reply as the door gets it.
     pub(crate) fn up(&self, entered: &Use, asked: Asked, reply: Reply) -> Reply {
         let mut reply = match reply {
-            Reply::Error(error) if error.errno == Errno::ENOSYS => lacking(asked.op),
+            Reply::Error(error) if error.errno == Errno::ENOSYS => lacking(asked.op, asked.events),
             reply => reply,
         };
         let mut state = self.lock();
