@@ -108,7 +108,9 @@ impl Layer for Stateless {
 
 #[test]
 fn closesim_changes_nothing_where_no_handles_are_needed() {
-    assert_transparent("closesim", OpCode::ALL, |stack, sim| {
+    // A new file that its owner cannot open is made open: see the layer's own tests.
+    let others: Vec<OpCode> = OpCode::ALL.iter().filter(|op| **op != OpCode::MkNod).copied().collect();
+    assert_transparent("closesim", &others, |stack, sim| {
         let layer = CloseSim::new(Options::default(), sim.clone());
         stack.push(Stateless).and_then(|stack| stack.push(layer)).expect("any order is good")
     });
