@@ -66,7 +66,7 @@ fn host(leads: Leads, options: TreeOptions, opened: oneshot::Sender<Result<Hoste
     let tree = match open(&trees, &leads) {
         Ok(tree) => tree,
         Err(failure) => {
-            // It is said to whoever asks for the tree.
+            // Requests in the tree are answered with this error.
             let _ = opened.send(Err(failure.into()));
             return;
         }

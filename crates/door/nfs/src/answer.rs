@@ -43,7 +43,7 @@ pub(crate) struct Dispatch {
     pub(crate) mounts: AtomicBool,
     /// What is answered for a tree that is no longer there, and who may ask.
     root: Option<(Root, Callers)>,
-    /// Notified when somebody asks for more of it.
+    /// Notified when a client asks for more of it.
     pub(crate) wanted: Notify,
     duplicates: Duplicates,
     requests: AtomicU64,

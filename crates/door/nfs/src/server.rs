@@ -75,7 +75,7 @@ pub fn new_key() -> Result<[u8; KEY_LEN]> {
     random()
 }
 
-/// The socket, of which the runtime tells when somebody connects.
+/// The socket, registered with the runtime.
 fn registered(listener: std::net::TcpListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)
@@ -167,12 +167,12 @@ impl Server {
         Ok(Root::new(export.handle(id), export.attrs(&attrs)))
     }
 
-    /// Gives out no more handles of roots: what is mounted goes on, and whoever else connects gets nothing.
+    /// Gives out no more handles of roots: clients that have mounted go on, and MNT is refused.
     pub fn refuse_mounts(&self) {
         self.dispatch.mounts.store(false, Ordering::Relaxed);
     }
 
-    /// Waits until somebody asks for what [`Server::standing_in`] cannot answer.
+    /// Waits until a client asks for what [`Server::standing_in`] cannot answer.
     pub async fn wanted(&self) {
         self.dispatch.wanted.notified().await;
     }

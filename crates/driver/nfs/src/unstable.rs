@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writing, and COMMIT: content that the server has not put on stable storage is kept, and written again where it may be lost.
 //!
-//! That is also done on each new connection before anything else is asked, so that nobody sees a file without what was written to it.
+//! That is also done on each new connection before anything else is asked, so that no read finds a file without what was written to it.
 //! Where a former process has written and the server has restarted since, the next fsync(2) or close(2) fails.
 
 use crate::inner::Inner;
@@ -105,7 +105,7 @@ impl Inner {
         stored.and(lost.map_or(Ok(()), Err))
     }
 
-    /// Puts what is kept of a file on stable storage, after losses of the connection, too. `is_alone` says that nobody writes to it
+    /// Puts what is kept of a file on stable storage, after losses of the connection, too. `is_alone` says that no request writes to it
     /// meanwhile.
     ///
     /// # Errors

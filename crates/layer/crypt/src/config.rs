@@ -70,7 +70,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A configuration that gives `master` to whoever has `secret`.
+    /// A configuration that wraps `master` with `secret`.
     ///
     /// # Errors
     /// `EINVAL` for a cost that is too high or a key file that is too short; `EIO` when the system has no random numbers.

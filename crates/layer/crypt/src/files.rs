@@ -32,7 +32,7 @@ pub(crate) fn flags_below(flags: OpenFlags) -> OpenFlags {
     below
 }
 
-/// What is said of an open file above: nobody reads its content past this layer.
+/// What is said of an open file above: its content is not read past this layer.
 fn opened_above(mut opened: Opened) -> Opened {
     opened.backing = Backing::NONE;
     opened
@@ -105,7 +105,7 @@ impl Below<'_> {
                 }
             });
             let at = At::new(&file, node, handle);
-            // Without a handle, or with one for reading, nobody will write it.
+            // Without a handle, or with one for reading, no write will follow.
             let is_last = handle == Handle::NONE || !flags.writes();
             if is_last || self.inner.has_successor {
                 self.settled(&at, &mut created.entry).await

@@ -149,7 +149,7 @@ pub(crate) struct Inner {
     dirs: Mutex<HashMap<Node, Id>>,
     /// Who adds names looks; who removes directories, or what long names are written down in, or gives directories their numbers, changes.
     pub(crate) names: Turns,
-    /// Where names go that are not ours, when somebody asks for them.
+    /// Collects the names below that cannot be decrypted, for `crypt check`.
     pub(crate) strangers: Option<crate::Strangers>,
     /// Another process may go on with files that are open here: those that are made have their header before they are answered.
     pub(crate) has_successor: bool,

@@ -41,7 +41,7 @@ impl Both {
         Both { below: Arc::new(Opening(both.below)), ..both }
     }
 
-    /// The same, where nobody opens a file.
+    /// The same on a tree that needs no open files.
     fn without_handles() -> Self {
         let runtime = Arc::new(Threads::new());
         let below: Arc<dyn Service> =

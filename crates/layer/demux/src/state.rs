@@ -44,7 +44,7 @@ pub(crate) struct Tree {
     pub(crate) opens: u64,
     /// Its root when it answered last.
     pub(crate) attr: Option<Attr>,
-    /// What a closing lost, until somebody was told.
+    /// What closing the tree lost, until `Control::close` has reported it.
     pub(crate) lost: Option<Error>,
     /// Names, with the numbers of their directories above, that a kernel may remember to lead to nothing: they keep their directory.
     pub(crate) missing: HashSet<(Node, Name)>,

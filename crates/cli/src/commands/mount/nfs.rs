@@ -127,7 +127,7 @@ fn begin(
     Ok((Left { listener, key, superblock, root }, serving))
 }
 
-/// Opens the tree and exports it to whoever connects to `listener`.
+/// Opens the tree and exports it to the clients that connect to `listener`.
 fn open(
     context: &Context,
     wanted: &Wanted,
@@ -251,7 +251,7 @@ fn note(seat: &Seat, left: &Left) -> Result<(), Failure> {
     noted.map_err(|error| Failure::serious(format!("the mount cannot be guarded: {error}")))
 }
 
-/// Answers in place of workers that were given up. With `restarts`, one of them is tried again after a while when somebody needs it.
+/// Serves the stand-in after the last worker was given up. With `restarts`, the next request after a pause has a worker started again.
 fn stand_in(context: &Context, left: &Left, events: Sender<Ended>, restarts: bool) -> Result<(), Failure> {
     let runtime = context.trees.runtime.clone();
     let server =

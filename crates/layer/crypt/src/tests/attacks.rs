@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What somebody does who can change the tree below.
+//! Attacks by a writer of the tree below.
 
 use super::*;
 
