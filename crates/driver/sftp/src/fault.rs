@@ -59,6 +59,16 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// The same for work of several requests, of which the server has seen others: as a whole it was not unsent.
+    pub(crate) fn after_others(self) -> Self {
+        match self {
+            Fault::Lost(mux::Error::Lost { why, .. }) => Fault::Lost(mux::Error::Lost { why, sent: true }),
+            other => other,
+        }
+    }
+}
+
 impl From<mux::Error> for Fault {
     fn from(error: mux::Error) -> Self {
         Fault::Lost(error)

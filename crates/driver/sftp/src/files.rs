@@ -499,26 +499,30 @@ pub(crate) async fn write_range(
         false => None,
     };
     sent();
-    let mut written = 0;
-    let mut failed = None;
+    let (mut written, mut failed, mut is_seen) = (0, None, false);
     for (len, pending) in asked {
         // All are waited for: when this returns, none is on its way any more.
-        match pending.done().await {
+        let done = pending.done().await;
+        is_seen |= done.as_ref().err().is_none_or(|fault| !fault.is_unsent());
+        match done {
             Ok(()) if failed.is_none() => written += len as u64,
             Ok(()) => {}
             Err(fault) => failed = failed.or(Some(fault)),
         }
     }
     if let Some(fault) = failed.filter(|fault| written == 0 || fault.is_lost_connection()) {
-        return Err(fault);
+        return Err(if is_seen { fault.after_others() } else { fault });
     }
-    if let Some(sync) = sync {
-        sync.done().await?;
-    }
-    if let Some(look) = look {
-        clear_setid(&held, look.attrs().await?).await?;
-    }
-    Ok(written)
+    let then = async {
+        if let Some(sync) = sync {
+            sync.done().await?;
+        }
+        if let Some(look) = look {
+            clear_setid(&held, look.attrs().await?).await?;
+        }
+        Ok(written)
+    };
+    then.await.map_err(Fault::after_others)
 }
 
 /// Clears set-id bits as write(2) does: the group's only where its members may execute.

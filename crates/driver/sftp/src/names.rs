@@ -138,11 +138,11 @@ impl Inner {
                 let attrs = match look.attrs().await {
                     // The server does not keep the order.
                     Err(Fault::Refused(_)) => {
-                        held.session.begin(&Request::FStat { handle: &held.handle }).await.attrs().await?
+                        held.session.begin(&Request::FStat { handle: &held.handle }).await.attrs().await
                     }
-                    looked => looked?,
+                    looked => looked,
                 };
-                Ok((held, attrs))
+                attrs.map(|attrs| (held, attrs)).map_err(Fault::after_others)
             })
             .await
     }

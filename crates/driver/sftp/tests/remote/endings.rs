@@ -123,6 +123,25 @@ async fn an_append_that_may_have_happened_is_not_repeated() {
     assert_eq!(store.content("/home/log").as_deref(), Some(&b"one two three"[..]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_append_in_pieces_is_not_repeated_when_only_its_first_pieces_were_sent() {
+    let text: Vec<u8> = (0..4 << 20).map(|at| (at / 1021) as u8).collect();
+    for cut in 0..130 {
+        let store = Store::new();
+        store.state().files.insert(b"/home/log".to_vec(), File::new(b"one ".to_vec()));
+        let (line, user) = connected(&store).await;
+        let file = user.lookup(Node::ROOT, "log").await.expect("found").node;
+        let handle = user.open(file, OpenFlags::WRITE_ONLY | OpenFlags::APPEND).await.expect("opened");
+        line.decide(move |number, _| if number == cut { Fate::Last } else { Fate::Answered });
+        let written = user.write_at(file, handle, 0, &text).await;
+        let content = store.content("/home/log").expect("it exists");
+        match written {
+            Ok(count) => assert!(content[4..] == text[..count as usize], "cut at {cut}: {}", content.len()),
+            Err(error) => assert_eq!(error.errno, Errno::EIO, "cut at {cut}"),
+        }
+    }
+}
+
 /// A file with something in it that is open for writing.
 async fn writing(store: &Arc<Store>) -> (Line, User, Node, Handle) {
     let (line, user) = connected(store).await;

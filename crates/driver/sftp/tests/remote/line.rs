@@ -16,6 +16,8 @@ use tokio::time::{Instant, sleep_until};
 pub enum Fate {
     /// It is done and answered.
     Answered,
+    /// It is done and answered, and with the answer the connection ends.
+    Last,
     /// It is done and answered with something else.
     Instead(Reply),
     /// It is done, and then these bytes come.
@@ -133,10 +135,12 @@ impl Line {
                     return;
                 }
             }
+            // In one go with the last answer.
+            let _ = writer.shutdown().await;
         });
         let mut handles = self.store.begin();
-        let mut late = None;
-        while let Some(packet) = next(&mut reader).await {
+        let (mut late, mut is_over) = (None, false);
+        while !is_over && let Some(packet) = next(&mut reader).await {
             let Ok((number, request)) = Request::decode(&packet) else { break };
             let reply = match (&request, self.fate_of(&request)) {
                 (Request::Init, _) => self.store.version(),
@@ -150,6 +154,10 @@ impl Line {
                     let reply = self.store.serve(&mut handles, request).encode(number).to_vec();
                     match fate {
                         Fate::Answered => reply,
+                        Fate::Last => {
+                            is_over = true;
+                            reply
+                        }
                         Fate::Instead(reply) => reply.encode(number).to_vec(),
                         Fate::Misunderstood(packet) => packet,
                         Fate::Ignored => continue,
