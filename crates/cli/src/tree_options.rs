@@ -2,8 +2,13 @@
 //! Options of every command about the trees it opens.
 
 use crate::drivers::{DRIVERS, DriverProgram};
+use crate::location::{Base, Location};
 use crate::status::Failure;
+use crate::trees::LAYERS;
 use clap::Args;
+use outrigger_core::OptionTable;
+use std::ffi::OsStr;
+use std::io;
 use std::time::Duration;
 
 /// Options for the trees a command opens.
@@ -47,6 +52,21 @@ impl TreeOptions {
         }
     }
 
+    /// The same where files of layers are named by absolute paths: for trees that a process opens after it has left its working
+    /// directory.
+    ///
+    /// # Errors
+    /// What hinders asking for the working directory.
+    pub fn with_absolute_files(mut self) -> Result<Self, Failure> {
+        for spec in &mut self.layer {
+            let Some((name, list)) = spec.split_once('=') else { continue };
+            let Some(layer) = LAYERS.iter().find(|layer| layer.name == name) else { continue };
+            let list = with_absolute_files(list, layer.options);
+            *spec = format!("{name}={}", list.map_err(|error| Failure::serious(format!("{spec}: {error}")))?);
+        }
+        Ok(self)
+    }
+
     /// Refuses options that name programs or weaken what ssh checks, unless the user allows them.
     ///
     /// # Errors
@@ -68,6 +88,37 @@ impl TreeOptions {
     }
 }
 
+/// A list of options in which files are named by absolute paths, for a process that leaves its working directory. A LOCATION is the
+/// last item, up to the end of the list.
+fn with_absolute_files(list: &str, tables: &[&OptionTable]) -> io::Result<String> {
+    let value_of = |key: &str| {
+        let known = tables.iter().flat_map(|table| table.options);
+        known.filter(|option| option.is(key)).map(|option| option.value).next().unwrap_or_default()
+    };
+    let absolute = |path: &str| std::path::absolute(path).map(|path| path.display().to_string());
+    let (mut items, mut rest) = (Vec::new(), list);
+    while !rest.is_empty() {
+        let (item, after) = rest.split_once(',').unwrap_or((rest, ""));
+        let (key, value) = item.split_once('=').unwrap_or((item, ""));
+        match value_of(key) {
+            "FILE" if !value.is_empty() && !value.starts_with('~') => {
+                items.push(format!("{key}={}", absolute(value)?));
+            }
+            "LOCATION" if item.contains('=') => {
+                let location = &rest[key.len() + 1..];
+                items.push(match Location::parse(OsStr::new(location)).base {
+                    Base::Host(path) if path.is_relative() => format!("{key}={}", absolute(location)?),
+                    _ => rest.to_owned(),
+                });
+                break;
+            }
+            _ => items.push(item.to_owned()),
+        }
+        rest = after;
+    }
+    Ok(items.join(","))
+}
+
 /// Reads a number of seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
@@ -86,6 +137,29 @@ mod tests {
         assert!(options.concern("umount", &["timeout"]).is_ok());
         let refused = options.concern("doctor", &[]).unwrap_err().to_string();
         assert!(refused.contains("no option --timeout here"), "{refused}");
+    }
+
+    #[test]
+    fn files_of_layers_have_absolute_paths_for_a_process_that_goes_elsewhere() {
+        let layer = [
+            "crypt=plain,passfile=pass",
+            "crypt=keyfile=/k",
+            "union=owner=mine,upper=up,per",
+            "fault=op=read,error=EIO",
+        ];
+        let options = TreeOptions { layer: layer.map(str::to_owned).to_vec(), ..TreeOptions::default() };
+        let here = std::env::current_dir().unwrap();
+        let here = here.display();
+        let expected = [
+            format!("crypt=plain,passfile={here}/pass"),
+            "crypt=keyfile=/k".to_owned(),
+            format!("union=owner=mine,upper={here}/up,per"),
+            "fault=op=read,error=EIO".to_owned(),
+        ];
+        assert_eq!(options.with_absolute_files().unwrap().layer, expected);
+        let options =
+            TreeOptions { layer: vec!["union=upper=sftp://host/dir".to_owned()], ..TreeOptions::default() };
+        assert_eq!(options.with_absolute_files().unwrap().layer, ["union=upper=sftp://host/dir"]);
     }
 
     #[test]

@@ -117,6 +117,20 @@ fn check_counts_each_damaged_name_of_a_directory() {
 }
 
 #[test]
+fn a_secret_that_cannot_be_had_is_what_the_error_names() {
+    let place = Place::new();
+    fs::create_dir(place.at("below")).expect("a directory");
+    let refused = place.run_as("setsid", &["-w", support::PROGRAM, "crypt", "init", "below"]).refused(1);
+    assert!(refused.contains("no terminal") && refused.contains("passfile=FILE"), "{refused}");
+    secret(&place, "pass", "right");
+    init(&place, "below").ok();
+    secret(&place, "other", "wrong");
+    let other = ["crypt", "passwd", "--passfile", "other", "--new-passfile", "pass", "below"];
+    let refused = place.run(&other).refused(1);
+    assert!(refused.contains("the passphrase is wrong"), "{refused}");
+}
+
+#[test]
 fn another_passphrase_or_a_key_file_opens_the_same_files() {
     let place = encrypted();
     place.file("letter", "text");

@@ -33,6 +33,9 @@ fn an_archive_is_changed_in_another_directory() {
     assert!(place.at("upper/d/.wh.other").exists() && place.at("upper/.wh.top").exists());
     let listed = place.run(&["--layer", &upper, "ls", "image.tar::/"]).ok();
     assert_eq!(listed, "bottom\nd\n");
+    let refused =
+        place.run(&["mount", "--layer", "union=lowerdir=a,upperdir=b", "image.tar", "m"]).refused(1);
+    assert!(refused.contains("the lower tree is the LOCATION"), "{refused}");
     let refused = place.run(&["mount", "--layer", "union", "image.tar", "m"]).refused(1);
     assert!(refused.contains("upper=LOCATION"), "{refused}");
 }

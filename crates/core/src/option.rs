@@ -21,7 +21,7 @@ pub struct OptionInfo {
 
 impl OptionInfo {
     /// Whether it is called `key`, by its name or by an alias.
-    fn is(&self, key: &str) -> bool {
+    pub fn is(&self, key: &str) -> bool {
         self.name == key || self.aliases.contains(&key)
     }
 

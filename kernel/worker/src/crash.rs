@@ -35,7 +35,13 @@ pub fn report() -> io::Result<()> {
 }
 
 extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel passes the structure, and these signals have an address.
+    // SAFETY: the kernel passes the structure.
+    if unsafe { (*info).si_code } <= 0 {
+        log::append(b"a signal of another process has ended it\n");
+        // SAFETY: as below.
+        unsafe { libc::_exit(host::STRUCK) }
+    }
+    // SAFETY: a signal for a fault has an address.
     let address = unsafe { (*info).si_addr() }.addr();
     let mut line = *b"Kernel panic - fault 00 at 0x0000000000000000\n";
     line[21] = b'0' + (signal / 10) as u8;

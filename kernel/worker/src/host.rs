@@ -118,6 +118,8 @@ unsafe extern "C" fn print(text: *const u8, length: u64) {
 
 /// What the exit status says when the kernel code has stopped.
 pub const STOPPED: i32 = 101;
+/// The exit status of a process that a signal of another one has ended (see `STRUCK` in `crates/driver/kernel/src/worker.rs`).
+pub const STRUCK: i32 = 102;
 
 extern "C" fn die() -> ! {
     // SAFETY: ends the process without running anything more in it; the state of the kernel is not to be trusted.

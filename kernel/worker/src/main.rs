@@ -129,8 +129,8 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let grows = images().any(|image| matches!(image, Image::Qcow2(_)));
     let mut longest = images().map(Image::longest).collect::<io::Result<Vec<u64>>>()?.into_iter().max();
     let mut connection = Connection::open(socket)?;
-    let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
     crash::report()?;
+    let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
     let mut source = Source::Memory;
     if let Some(image) = image {
         let room = overlay::room(memory, image.size());

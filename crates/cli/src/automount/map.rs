@@ -147,6 +147,13 @@ impl Map {
                 _ => Err("+NAME takes one list of options".to_owned()),
             };
         }
+        if rest.first().is_some_and(|word| word.means(0, b'-')) {
+            return Err(format!(
+                "'{}': options stand behind the LOCATION here, without '-', and the LOCATION says what kind it is: NAME \
+                 nfs://HOST/EXPORT ro",
+                rest[0].text()
+            ));
+        }
         let (location, options) = match rest {
             [location] => (location, options(None)?),
             [location, list] => (location, options(Some(list))?),
@@ -394,6 +401,7 @@ mod tests {
             ("* fuse:x\\ &", 1, "a name would become"),
             ("a h:/x command=evil", 1, "not permitted"),
             ("a \"\"", 1, "empty LOCATION"),
+            ("a -fstype=nfs,rw h:/x", 1, "behind the LOCATION"),
         ] {
             let (at, said) = parse(text).expect_err(text);
             assert!(at == line && said.contains(what), "{text}: {at}: {said}");

@@ -119,7 +119,7 @@ impl Automount {
         mountpoint: PathBuf,
         options: &Options,
     ) -> Result<Tree, Failure> {
-        let names = Arc::new(MapNames::new(map, context.options().clone())?);
+        let names = Arc::new(MapNames::new(map, context.options().clone().with_absolute_files()?)?);
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let usual = DemuxOptions::default();
         let chosen = DemuxOptions {

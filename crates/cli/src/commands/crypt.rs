@@ -135,7 +135,8 @@ fn wait<T: Send + 'static>(
 }
 
 fn cannot(location: &OsStr, error: &Error) -> Failure {
-    Failure::serious(format!("'{}': {}", location.display(), crate::messages::why(error)))
+    // "Permission denied" alone would be taken for a matter of the directory: it is one of the passphrase.
+    Failure::serious(format!("'{}': {error}", location.display()))
 }
 
 fn configured(context: &Context, location: &OsStr, service: &Arc<dyn Service>) -> Result<Config, Failure> {

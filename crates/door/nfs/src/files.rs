@@ -105,9 +105,11 @@ impl Held {
 
     /// What is given back so that no more than `max` are held.
     fn trim(&mut self, max: usize) -> Vec<Reference> {
-        if self.recent.len() < max / 2 {
-            return Vec::new();
-        }
+        if self.recent.len() < max / 2 { Vec::new() } else { self.turn() }
+    }
+
+    /// What was not used since the last turn is given back.
+    fn turn(&mut self) -> Vec<Reference> {
         let older = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
         let (used, idle): (HashMap<_, _>, HashMap<_, _>) =
             older.into_iter().partition(|(_, reference)| reference.uses > 0);
@@ -317,6 +319,14 @@ impl Files {
         }
     }
 
+    /// Gives back what was not used since the last call but one: a file that others have removed keeps its room while it is held.
+    pub(crate) async fn let_go_idle(&self, cx: &Cx) {
+        let idle = lock(&self.held).turn();
+        for reference in idle {
+            self.forget(cx, reference.node, reference.count).await;
+        }
+    }
+
     /// Returns the reference of `entry`, of which no handle is given out.
     pub(crate) async fn give_back(&self, cx: &Cx, entry: &Entry) {
         self.forget(cx, entry.node, 1).await;
@@ -374,12 +384,17 @@ mod tests {
     use super::*;
     use outrigger_core::reply::Ttl;
     use outrigger_core::{Answer, Attr, Notify, OpSet, Request};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// A tree that finds no file by number, of which nothing is asked here.
-    struct ByName;
+    /// A tree that finds no file by number, and counts the references that it gets back.
+    #[derive(Default)]
+    struct ByName(AtomicU64);
 
     impl Service for ByName {
-        fn call<'a>(&'a self, _: &'a Cx, _: Request) -> Answer<'a> {
+        fn call<'a>(&'a self, _: &'a Cx, request: Request) -> Answer<'a> {
+            if let Request::Forget(Forget { count, .. }) = request {
+                self.0.fetch_add(count, Ordering::Relaxed);
+            }
             Answer::error(Errno::ENOSYS)
         }
         fn abilities(&self) -> Abilities {
@@ -401,7 +416,7 @@ mod tests {
     #[test]
     fn a_table_of_paths_that_is_full_forgets_files_that_are_not_held() {
         let table = NodeTable::in_memory(1 << 20).unwrap();
-        let service: Arc<dyn Service> = Arc::new(ByName);
+        let service: Arc<dyn Service> = Arc::new(ByName::default());
         let kept = Some(Paths { table, run: 1 });
         let files = Files::new(ExportId(1), service, 100, (0, true), kept).unwrap();
         let root = files.root();
@@ -425,7 +440,13 @@ mod tests {
     #[test]
     fn removed_files_leave_nothing_in_the_table() {
         let table = NodeTable::in_memory(1 << 20).unwrap();
-        let files = Files::new(ExportId(1), Arc::new(ByName), 100, (0, true), Some(Paths { table, run: 1 }));
+        let files = Files::new(
+            ExportId(1),
+            Arc::new(ByName::default()),
+            100,
+            (0, true),
+            Some(Paths { table, run: 1 }),
+        );
         let files = files.unwrap();
         let root = files.root();
         for number in 2..1000 {
@@ -434,5 +455,27 @@ mod tests {
             files.paths.iter().for_each(|paths| forget_nameless(paths, known));
         }
         assert_eq!(files.paths.as_ref().unwrap().slots(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_no_request_uses_is_not_held_for_ever() {
+        let tree = Arc::new(ByName::default());
+        let kept = Some(Paths { table: NodeTable::in_memory(1 << 20).unwrap(), run: 1 });
+        let files = Files::new(ExportId(1), tree.clone(), 100, (0, true), kept).unwrap();
+        let cx = Cx::new(0, Credentials::ROOT, "test");
+        let [one, other] = [2, 3].map(|number| (name(number), entry(number)));
+        let used = files.found(&cx, files.root(), &one.0, &one.1).await.unwrap();
+        files.found(&cx, files.root(), &other.0, &other.1).await.unwrap();
+        let used = files.find(&cx, used).await.unwrap();
+        files.let_go_idle(&cx).await;
+        assert_eq!(tree.0.load(Ordering::Relaxed), 0, "both were used since the last time");
+        for _ in 0..3 {
+            files.let_go_idle(&cx).await;
+            assert_eq!(tree.0.load(Ordering::Relaxed), 1, "a request uses the other one");
+        }
+        drop(used);
+        files.let_go_idle(&cx).await;
+        files.let_go_idle(&cx).await;
+        assert_eq!(tree.0.load(Ordering::Relaxed), 2);
     }
 }

@@ -25,6 +25,8 @@ const CONNECTIONS: usize = 512;
 const STRANGERS: usize = 32;
 /// How long to wait when no connection can be taken, for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Files that are not used for twice as long are not held any more.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// A tree to export.
 pub struct Tree {
@@ -195,6 +197,20 @@ impl Server {
 
     /// Serves clients until the future is dropped. Connections stay until [`Server::close`].
     pub async fn run(&self) {
+        tokio::join!(self.accept(), self.let_go_idle());
+    }
+
+    async fn let_go_idle(&self) {
+        let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(0, Credentials::ROOT, "nfs") };
+        loop {
+            tokio::time::sleep(IDLE).await;
+            for export in &self.dispatch.exports {
+                export.files.let_go_idle(&cx).await;
+            }
+        }
+    }
+
+    async fn accept(&self) {
         let sessions = AtomicU64::new(1);
         loop {
             let (stream, peer) = match self.listener.accept().await {

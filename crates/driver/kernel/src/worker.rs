@@ -23,6 +23,8 @@ const PROGRAM: &str = "outrigger-kernel";
 pub const HOW_TO_GET_IT: &str = "`make deps kernel install` in the source tree builds and installs it; OUTRIGGER_KERNEL= says where it is otherwise";
 /// The signal that no process sends itself.
 const KILLED: i32 = 9;
+/// The exit status after another signal that another process has sent: see `STRUCK` in `kernel/worker/src/host.rs`.
+const STRUCK: i32 = 102;
 /// Where the log starts in its file, and how much of the end of it is kept: see `kernel/worker/src/log.rs`.
 const LOG_START: u64 = 8;
 const LOG_SIZE: u64 = 64 << 10;
@@ -234,7 +236,7 @@ impl Worker {
     /// Waits for the end of the process. Tells whether others killed it.
     pub(crate) fn was_killed(&self) -> bool {
         let status = lock(&self.child).wait();
-        status.is_ok_and(|status| status.signal() == Some(KILLED))
+        status.is_ok_and(|status| status.signal() == Some(KILLED) || status.code() == Some(STRUCK))
     }
 
     /// The last lines the kernel printed, those that tell of an error if there are any.

@@ -158,6 +158,22 @@ fn many_workers_in_a_row_that_are_killed_before_they_serve_are_not_the_end() {
     image.must_be_clean();
 }
 
+/// A fault of the kernel code would count against the requests at work, and against the image.
+#[test]
+fn a_fault_that_another_process_sends_is_none_of_the_kernel_code() {
+    let Some(kind) = kind("ext4") else { return };
+    let image = Image::new(kind);
+    let kernel = open(&image);
+    make_directory(&kernel, "0").expect("a directory");
+    let pid = kernel.worker().and_then(|pid| Pid::from_raw(pid as i32)).expect("a guarded image");
+    kill_process(pid, Signal::SEGV).expect("it lives");
+    make_directory(&kernel, "1").expect("another directory");
+    let death = kernel.history().expect("a guarded image").last_death.expect("one has died");
+    assert!(death.reason.contains("a signal of another process"), "{}", death.reason);
+    kernel.unmount().expect("it unmounts");
+    image.must_be_clean();
+}
+
 #[test]
 fn nobody_notices_deaths_with_ext4() {
     survives("ext4", 7);

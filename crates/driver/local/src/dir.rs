@@ -12,8 +12,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-/// How much one getdents64(2) may return.
+/// How much one getdents64(2) may return, in bytes.
 const BUFFER: usize = 16 << 10;
+/// What a usual name takes of that, in bytes.
+const USUAL: usize = 48;
 /// What a dirent costs beside its name: see [`outrigger_core::ops::ReadDir`].
 const DIRENT: usize = 24;
 /// What a dirent with attributes costs beside its name: see [`outrigger_core::ops::ReadDirPlus`].
@@ -24,17 +26,24 @@ const DIRENT_PLUS: usize = 152;
 pub(crate) struct OpenDir {
     fd: OwnedFd,
     window: Mutex<Window>,
+    /// It serves one request: what is read beyond that is read for nothing.
+    once: bool,
 }
 
 impl OpenDir {
     /// A directory opened for listing and not read yet.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        OpenDir { fd, window: Mutex::new(Window::opened()) }
+        OpenDir { fd, window: Mutex::new(Window::opened()), once: false }
+    }
+
+    /// A directory opened for one request.
+    pub(crate) fn once(fd: OwnedFd) -> Self {
+        OpenDir { once: true, ..Self::new(fd) }
     }
 
     /// A directory that a former process opened and read some of.
     pub(crate) fn adopt(fd: OwnedFd) -> Self {
-        OpenDir { fd, window: Mutex::new(Window::elsewhere()) }
+        OpenDir { fd, window: Mutex::new(Window::elsewhere()), once: false }
     }
 
     /// The descriptor.
@@ -96,7 +105,8 @@ impl OpenDir {
                 used += cost;
                 window.advance();
             }
-            match read_more(self.fd.as_fd(), &mut window) {
+            let wanted = if self.once { (size as usize).saturating_sub(used) / cost * USUAL } else { BUFFER };
+            match read_more(self.fd.as_fd(), &mut window, wanted) {
                 Ok(true) => {}
                 Ok(false) => return Ok(true),
                 // What was read of the buffer is dropped too: the rest of it is gone.
@@ -109,11 +119,12 @@ impl OpenDir {
     }
 }
 
-/// Reads what fits into one buffer; `false` at the end.
-fn read_more(fd: BorrowedFd<'_>, window: &mut Window) -> Result<bool> {
+/// Reads what fits into one buffer, with about `wanted` bytes; `false` at the end.
+fn read_more(fd: BorrowedFd<'_>, window: &mut Window, wanted: usize) -> Result<bool> {
     let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
-    let mut raw = RawDir::new(fd, &mut buffer);
-    let mut names = BytesMut::with_capacity(BUFFER / 2);
+    let len = wanted.clamp(1 << 10, BUFFER);
+    let mut raw = RawDir::new(fd, &mut buffer[..len]);
+    let mut names = BytesMut::with_capacity(len / 2);
     let mut any = false;
     while let Some(entry) = raw.next() {
         let entry = entry.map_err(failed)?;

@@ -78,7 +78,7 @@ impl Local {
     /// The open directory, or one opened for this request alone.
     fn dir(&self, node: Node, handle: Handle) -> Result<Arc<OpenDir>> {
         match handle {
-            Handle::NONE => self.tree.open_directory(node).map(|fd| Arc::new(OpenDir::new(fd))),
+            Handle::NONE => self.tree.open_directory(node).map(|fd| Arc::new(OpenDir::once(fd))),
             handle => self.open.dir(handle),
         }
     }

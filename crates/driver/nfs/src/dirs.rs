@@ -135,6 +135,9 @@ impl Inner {
                 }
                 return Err(Errno::EIO.because("the server lists nothing, and not the end of the directory"));
             };
+            if last.cookie == cookie && !page.eof {
+                return Err(Errno::EIO.because("the server lists the same names again and again"));
+            }
             (cookie, verifier) = (last.cookie, page.verifier);
             let size = page.entries.0.iter().map(|entry| ITEM + entry.name.len()).sum();
             room.take(size, self.link.options.max_listing)?;

@@ -5,7 +5,9 @@ use crate::below::{read_file, write_file};
 use crate::config::{Config, Cost, Secret};
 use crate::keys::Master;
 use crate::names::{CONFIG, NEW_CONFIG, own};
-use outrigger_core::ops::{FSyncDir, Forget, Lookup, OpenDir, ReadDir, ReleaseDir, Rename, RenameFlags};
+use outrigger_core::ops::{
+    FSyncDir, Forget, Lookup, OpenDir, ReadDir, ReleaseDir, Rename, RenameFlags, Unlink,
+};
 use outrigger_core::{Credentials, Cx, Errno, Handle, Node, OpCode, Result, Service, ask};
 
 fn cx() -> Cx {
@@ -68,7 +70,10 @@ pub async fn change_secret(
 /// Puts a configuration into the root. Whenever this is interrupted, the former one or the new one is there.
 async fn replace(service: &dyn Service, config: &Config) -> Result<()> {
     let (dir, name, to_name) = (Node::ROOT, own(NEW_CONFIG), own(CONFIG));
-    write_file(service, &cx(), dir, name.clone(), config.print(), true).await?;
+    if let Err(error) = write_file(service, &cx(), dir, name.clone(), config.print(), true).await {
+        let _ = ask(service, &cx(), Unlink { dir, name }).await;
+        return Err(error);
+    }
     let flags = RenameFlags::empty();
     ask(service, &cx(), Rename { dir, name, to_dir: dir, to_name, flags }).await?;
     if service.abilities().ops.has(OpCode::FSyncDir) {

@@ -115,6 +115,13 @@ pub const OPTIONS: OptionTable = OptionTable {
     ],
 };
 
+/// What overlayfs calls its trees, and how they are named here.
+const OVERLAY_OPTIONS: &[(&str, &str)] = &[
+    ("lowerdir", "the lower tree is the LOCATION that the layer is put on"),
+    ("upperdir", "upper=LOCATION is the upper tree, and the LOCATION itself the lower one"),
+    ("workdir", "copies are made in the upper tree"),
+];
+
 /// How copies are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
@@ -142,7 +149,7 @@ impl Options {
                 "" | "upper" => {
                     return Err(Errno::EINVAL.because("union: upper=LOCATION says where changes go"));
                 }
-                _ => return Err(OPTIONS.unknown(key)),
+                _ => return Err(OPTIONS.unknown_beside(key, OVERLAY_OPTIONS, std::iter::empty())),
             }
             rest = after;
         }

@@ -296,6 +296,20 @@ fn a_listing_without_an_end_is_given_up() {
 }
 
 #[test]
+fn a_listing_that_does_not_go_on_is_given_up() {
+    let server = Server::start(|_, call| match call {
+        Call::ReadDirPlus(_) => {
+            let entries = List(vec![listed(b"name")]);
+            let page = EntriesPlus { dir_attrs: None, verifier: [0; 8], entries, eof: false };
+            Does::Answer(Reply::ReadDirPlus(Ok(page)))
+        }
+        _ => Does::Usual,
+    });
+    let near = near(&server, &[]);
+    assert_eq!(near.direct.open(Path::new(""), Flags::READ | Flags::DIRECTORY, 0), Err(Errno::EIO));
+}
+
+#[test]
 fn open_directories_share_the_memory_for_their_names() {
     let server = Server::start(|_, call| match call {
         Call::ReadDirPlus(args) => {
