@@ -80,6 +80,7 @@ impl Peers {
             let version =
                 line.as_deref().and_then(|line| line.split_whitespace().find(|word| is_version(word)));
             if let Some(version) = version {
+                let version = version.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
                 versions.push(format!("{name} {version}"));
             }
         }

@@ -17,6 +17,8 @@ pub struct Load {
     pub name: &'static str,
     /// What it takes of what `make deps` and test-programs.sh provide.
     pub needs: Option<&'static str>,
+    /// Whether it makes symbolic links, and gives files to other users.
+    pub is_unix: bool,
     /// Does it once.
     pub work: fn(&Place, &Path) -> Result<()>,
 }
@@ -26,16 +28,16 @@ const SOURCE: &str = "zlib.orig.tar";
 
 /// The loads of the paper's table: a sort, the build of a program, and the small files of a mail server.
 pub const OF_TABLE: &[Load] = &[
-    Load { name: "sort", needs: None, work: sort },
-    Load { name: "build", needs: Some(SOURCE), work: build },
-    Load { name: "postmark", needs: None, work: postmark },
+    Load { name: "sort", needs: None, is_unix: false, work: sort },
+    Load { name: "build", needs: Some(SOURCE), is_unix: true, work: build },
+    Load { name: "postmark", needs: None, is_unix: false, work: postmark },
 ];
 
 /// Loads for a long time: every operation on one file, a tree packed, unpacked and compared, and a sort.
 pub const OF_SOAK: &[Load] = &[
-    Load { name: "fsx", needs: Some("bin/fsx"), work: fsx },
-    Load { name: "tar and diff", needs: None, work: tar_and_diff },
-    Load { name: "sort", needs: None, work: sort },
+    Load { name: "fsx", needs: Some("bin/fsx"), is_unix: false, work: fsx },
+    Load { name: "tar and diff", needs: None, is_unix: false, work: tar_and_diff },
+    Load { name: "sort", needs: None, is_unix: false, work: sort },
 ];
 
 impl Load {

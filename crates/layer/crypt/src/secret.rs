@@ -94,7 +94,11 @@ impl Source {
         let (Source::PassFile(path) | Source::KeyFile(path)) = self else {
             return Err(Errno::EINVAL.into());
         };
-        let cannot = |error: std::io::Error| Errno::EACCES.because(format!("{}: {error}", path.display()));
+        let cannot = |error: std::io::Error| {
+            let Error { errno, reason } = error.into();
+            let why = reason.map_or_else(|| errno.to_string(), |reason| reason.to_string());
+            Errno::EACCES.because(format!("{}: {why}", path.display()))
+        };
         let content = Zeroizing::new(private_file(path, FILE_MAX).map_err(cannot)?);
         if matches!(self, Source::KeyFile(_)) {
             return Ok(Secret::KeyFile(content));
@@ -106,8 +110,9 @@ impl Source {
 
 fn asked(prompt: &str) -> Result<Secret> {
     let none = |error: std::io::Error| -> Error {
+        let errno = Error::from(error).errno;
         Errno::EACCES.because(format!(
-            "there is no terminal to ask for the passphrase at ({error}): passfile=FILE can have it"
+            "there is no terminal to ask for the passphrase at ({errno}): passfile=FILE can have it"
         ))
     };
     ask_at_terminal(prompt).map(Zeroizing::new).map(Secret::Passphrase).map_err(none)
