@@ -106,6 +106,22 @@ fn check_names_what_is_damaged() {
 }
 
 #[test]
+fn a_cut_file_is_not_copied_though_it_ends_in_a_hole() {
+    let place = encrypted();
+    fs::File::create(place.at("hole")).unwrap().set_len(1 << 20).unwrap();
+    let layer = ["--layer", "crypt=passfile=pass,plain"];
+    let run = |words: &[&str]| place.run(&[&layer[..], words].concat());
+    run(&["cp", "--sparse=always", "hole", "below::/hole"]).ok();
+    let path = stored(&place).pop().unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+    for copy in [&["cp", "below::/hole", "out"][..], &["cp", "-a", "below::/", "dir"]] {
+        let said = run(copy);
+        assert!(said.code == Some(1) && said.err.contains("the file was cut"), "{said:?}");
+    }
+}
+
+#[test]
 fn check_counts_each_damaged_name_of_a_directory() {
     let place = encrypted();
     for at in 0..5 {

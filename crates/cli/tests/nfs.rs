@@ -133,3 +133,36 @@ fn a_mount_survives_the_death_of_its_server_and_of_its_process() {
         assert_eq!(left, 0, "{kind:?}");
     }
 }
+
+/// The server may hold a file for a while that others have removed there.
+#[test]
+fn what_is_written_to_a_file_that_was_removed_at_the_server_is_stored_or_fails() {
+    let Some(far) = Far::new(Nfsd::Own) else { return };
+    let root = far.server.root();
+    let at_server = |name: &str| root.join(name);
+    far.mount("");
+    for (name, replacement) in [("removed", None), ("replaced", Some("new "))] {
+        fs::write(at_server(name), "old ").unwrap();
+        assert_eq!(fs::read_to_string(far.place.at("m").join(name)).unwrap(), "old ");
+        match replacement {
+            None => fs::remove_file(at_server(name)).unwrap(),
+            Some(text) => {
+                fs::write(at_server("other"), text).unwrap();
+                fs::rename(at_server("other"), at_server(name)).unwrap();
+            }
+        }
+        let append = || {
+            let path = far.place.at("m").join(name);
+            let mut file = File::options().append(true).create(true).open(path)?;
+            file.write_all(b"text")?;
+            file.sync_all()
+        };
+        let written = append();
+        let stored = fs::read_to_string(at_server(name)).unwrap_or_default();
+        match written {
+            Ok(()) => assert!(stored.ends_with("text"), "{name}: {stored}"),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(116), "{name}: {error}"),
+        }
+    }
+    far.place.unmount("m");
+}

@@ -85,3 +85,26 @@ fn files_stay_open_when_the_server_dies() {
     assert_eq!(fs::read_to_string(place.at("lower/d/file")).unwrap(), "content of the lower tree");
     assert!(place.at("lower/gone").exists());
 }
+
+#[test]
+fn a_copy_that_does_not_fit_leaves_its_room_to_others() {
+    if !support::can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("lower/large", vec![1; 3 << 20]);
+    place.file("lower/small", vec![1; 300_000]);
+    fs::create_dir(place.at("upper")).unwrap();
+    place.run_as("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", "upper"]).ok();
+    let union = format!("union=upper={}", place.at("upper").display());
+    place.run(&["mount", "--layer", &union, "lower", "m"]).ok();
+    let append = |name: &str| {
+        let mut file = fs::File::options().append(true).open(place.at("m").join(name))?;
+        std::io::Write::write_all(&mut file, b"x")
+    };
+    assert_eq!(append("large").unwrap_err().raw_os_error(), Some(28));
+    append("small").unwrap();
+    place.unmount("m");
+    place.run_as("umount", &["upper"]).ok();
+    assert!(place.at("lower/small").exists());
+}

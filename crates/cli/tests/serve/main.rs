@@ -325,3 +325,23 @@ fn an_image_is_served_again_after_a_kill() {
     }
     assert_eq!(serving.end("TERM"), Some(143));
 }
+
+#[test]
+fn exports_that_lie_in_others_are_shown_there() {
+    let place = Place::new();
+    place.file("top/file", "top");
+    place.file("top/b/hidden", "hidden");
+    place.file("base/inner", "inner");
+    place.file("deep/d/x", "x");
+    let exports = ["/=top", "/b=base", "/e=base", "/e/d=deep"].map(|export| ["--export", export]).concat();
+    let serving = Serving::start(&place, 0, &[&["--insecure", "--squash", "none"], &exports[..]].concat());
+    let location = |path: &str| format!("nfs://127.0.0.1:{}{path}", serving.port);
+    let opt = format!("mountport={}", serving.port);
+    let run = |words: &[&str]| place.run(&[&["--opt", &opt], words].concat()).ok();
+    for (path, names) in
+        [("/", "b\ne\nfile\n"), ("/b", "inner\n"), ("/e", "d\ninner\n"), ("/e/d", "d\n"), ("/e/d/d", "x\n")]
+    {
+        assert_eq!(run(&["ls", &location(path)]), names, "{path}");
+    }
+    assert!(run(&["find", &location("/"), "-name", "x"]).ends_with("/e/d/d/x\n"));
+}

@@ -26,6 +26,7 @@ impl Export {
     ) -> Result<WccOk, WccFailed> {
         let set = self.set(cx, file, &args).await;
         let wcc = self.wcc(cx, file.node).await;
+        let set = self.lasting(cx, file.node, (set, &wcc)).await;
         set.map(|()| WccOk { wcc }).map_err(|status| WccFailed { status, wcc })
     }
 
@@ -100,6 +101,7 @@ impl Export {
         let committed = args.stable;
         let written = self.put(cx, file, args).await;
         let wcc = self.wcc(cx, file.node).await;
+        let written = self.lasting(cx, file.node, (written, &wcc)).await;
         written
             .map(|count| WriteOk { wcc, count, committed, verifier })
             .map_err(|status| WccFailed { status, wcc })
@@ -134,6 +136,7 @@ impl Export {
         // Looked at last: writes that are lost meanwhile may be those that are committed.
         let verifier = self.verifier();
         let wcc = self.wcc(cx, file.node).await;
+        let synced = self.lasting(cx, file.node, (synced, &wcc)).await;
         synced.map(|()| Committed { wcc, verifier }).map_err(|status| WccFailed { status, wcc })
     }
 

@@ -8,7 +8,7 @@ use crate::handle::{ExportId, FileId, Sealer};
 use crate::notice::Seldom;
 use crate::server::Paths;
 use outrigger_core::ops::GetAttr;
-use outrigger_core::{Abilities, Attr, Cx, Errno, Name, Node, Op, Result, Service, ask, hash};
+use outrigger_core::{Abilities, Attr, Cx, Errno, Identity, Name, Node, Op, Result, Service, ask, hash};
 use outrigger_proto_nfs3::types::{self as nfs, FileHandle, Status, Verifier};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -139,18 +139,39 @@ impl Export {
 
     /// The attributes of a file.
     pub(crate) async fn attr(&self, cx: &Cx, node: Node) -> Outcome<Attr> {
-        Ok(self.ask(cx, GetAttr { node, handle: None }).await?.attr)
+        let attr = self.ask(cx, GetAttr { node, handle: None }).await?.attr;
+        if self.is_gone(&attr) { Err(Status::STALE) } else { Ok(attr) }
+    }
+
+    /// Whether a file has lost its last name. It may be held here for a while, and who would go on with it would write to nothing.
+    fn is_gone(&self, attr: &Attr) -> bool {
+        // Other trees may not count links.
+        attr.nlink == 0 && self.abilities.identity == Identity::Persistent
+    }
+
+    /// What came of a change of a file: it has failed if the file had lost its last name.
+    pub(crate) async fn lasting<T>(
+        &self,
+        cx: &Cx,
+        node: Node,
+        (changed, wcc): (Outcome<T>, &nfs::Wcc),
+    ) -> Outcome<T> {
+        let changed = changed?;
+        match wcc.after {
+            None if self.attr(cx, node).await == Err(Status::STALE) => Err(Status::STALE),
+            _ => Ok(changed),
+        }
     }
 
     /// A file around a change that was made with `cx`.
     pub(crate) async fn wcc(&self, cx: &Cx, node: Node) -> nfs::Wcc {
         match cx.wcc.as_ref().and_then(|wcc| wcc.of(node)) {
-            Some(around) => nfs::Wcc {
+            Some(around) if !self.is_gone(&around.after) => nfs::Wcc {
                 before: Some(convert::before(&around.before)),
                 after: Some(self.attrs(&around.after)),
             },
             // Attributes before the change that were asked for by themselves would hide the change of another in between.
-            None => nfs::Wcc { before: None, after: self.after(cx, node).await },
+            _ => nfs::Wcc { before: None, after: self.after(cx, node).await },
         }
     }
 

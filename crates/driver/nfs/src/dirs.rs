@@ -109,13 +109,13 @@ impl Inner {
             return Ok(Arc::new(Listed { names: Ordered::new(items, None), _room: Room::default() }));
         }
         for _ in 1..BEGINNINGS {
-            match self.receive(auth, sent(&dir)?).await {
+            match self.receive(auth, node, sent(&dir)?).await {
                 // The server takes no cookies from before a change of the directory.
                 Err(error) if error.errno == Errno::EAGAIN => {}
                 listing => return listing,
             }
         }
-        let listing = self.receive(auth, sent(&dir)?).await;
+        let listing = self.receive(auth, node, sent(&dir)?).await;
         listing.map_err(|error| match error.errno {
             Errno::EAGAIN => Errno::EIO.because("the directory changes faster than the server lists it"),
             _ => error,
@@ -123,7 +123,7 @@ impl Inner {
     }
 
     /// The whole listing of a directory.
-    async fn receive(&self, auth: &Auth, dir: FileHandle) -> Result<Listing> {
+    async fn receive(&self, auth: &Auth, node: Node, dir: FileHandle) -> Result<Listing> {
         let (mut items, mut odd) = (Vec::new(), None);
         let mut room = Room { all: Arc::clone(&self.dirs.size), size: 0 };
         let (mut cookie, mut verifier) = (0, Verifier::default());
@@ -153,6 +153,11 @@ impl Inner {
             if page.eof {
                 break;
             }
+        }
+        for name in self.nested_in(node)? {
+            // What the server lists there, if anything, is what the other export hides.
+            items.retain(|item| item.name != name);
+            items.push(Item { name, ino: self.files.get(node).map_or(1, |dir| dir.ino), found: None });
         }
         Ok(Arc::new(Listed { names: Ordered::new(items, odd), _room: room }))
     }

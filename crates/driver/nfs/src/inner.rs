@@ -34,6 +34,8 @@ pub(crate) struct Inner {
     limits: OnceCell<Limits>,
     /// The file system that was seen first.
     home: OnceLock<u64>,
+    /// Exports that lie in others, by their paths: the server does not show them there.
+    nested: OnceLock<Vec<Vec<u8>>>,
 }
 
 /// How much is asked for at once, in bytes.
@@ -78,6 +80,7 @@ impl Inner {
             base: trimmed(path.unwrap_or_default()).to_vec(),
             limits: OnceCell::new(),
             home: OnceLock::new(),
+            nested: OnceLock::new(),
         });
         match takes_over {
             true => inner.link.runtime.spawn(Box::pin(Arc::clone(&inner).settle())),
@@ -93,12 +96,31 @@ impl Inner {
             None => self.link.exports().await,
         };
         let root = match all.as_deref() {
-            Ok([only]) if trimmed(only).is_empty() => self.mounted(&auth, b"/").await?.0,
+            Ok(all) if self.note_nested(all) => self.mounted(&auth, b"/").await?.0,
             // A server need not tell what it exports.
             Err(error) if error.errno != Errno::EPROTO => return Err(error.clone()),
             _ => above(b"")?,
         };
         self.files.note(Node::ROOT, root)
+    }
+
+    /// Notes the exports that lie in others; whether the root of the server is exported.
+    fn note_nested(&self, all: &[Vec<u8>]) -> bool {
+        let all = || all.iter().map(|export| trimmed(export));
+        let nested = all().filter(|inner| all().any(|outer| below_dir(inner, outer).is_some()));
+        let _ = self.nested.set(nested.map(<[u8]>::to_vec).collect());
+        all().any(<[u8]>::is_empty)
+    }
+
+    /// The names in a directory of an export that lead to other exports.
+    pub(crate) fn nested_in(&self, dir: Node) -> Result<Vec<Name>> {
+        let Some(nested) = self.nested.get().filter(|nested| !nested.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let path = self.path(dir)?;
+        let name = |export: &Vec<u8>| Name::new(below_dir(export, &path)?.to_vec()).ok();
+        // Others are below directories that are in the export.
+        Ok(nested.iter().filter_map(name).collect())
     }
 
     /// Goes on with what former processes have begun.
@@ -182,7 +204,7 @@ impl Inner {
         if known.kind != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
-        if is_above(&known) {
+        if is_above(&known) || self.nested_in(dir)?.contains(name) {
             return self.below(auth, dir, name).await;
         }
         let at = DirName { dir: sent(&known)?, name: nfs_name(name)? };
@@ -249,12 +271,9 @@ impl Inner {
 
     /// The names of exports, and of directories above them, in a directory above exports.
     pub(crate) async fn names_above(&self, dir: Node) -> Result<Vec<Name>> {
-        let mut path = self.path(dir)?;
-        path.push(b'/');
-        let exports = self.link.exports().await?;
+        let (exports, path) = (self.link.exports().await?, self.path(dir)?);
         let first = |export: &Vec<u8>| {
-            let rest = trimmed(export).strip_prefix(&path[..])?;
-            Name::new(rest.split(|&byte| byte == b'/').next()?.to_vec()).ok()
+            Name::new(below_dir(export, &path)?.split(|&byte| byte == b'/').next()?.to_vec()).ok()
         };
         Ok(exports.iter().filter_map(first).collect())
     }
@@ -311,6 +330,11 @@ impl Inner {
         });
         limits.await.copied()
     }
+}
+
+/// The path of an export in the directory `dir`, if it is below that.
+fn below_dir<'a>(export: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
+    trimmed(export).strip_prefix(dir)?.strip_prefix(b"/")
 }
 
 /// A file that the server has.

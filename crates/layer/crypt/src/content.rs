@@ -72,7 +72,7 @@ impl Below<'_> {
         Ok(known)
     }
 
-    async fn cut(&self, node: Node, known: &Known, end: u64) -> Error {
+    pub(crate) async fn cut(&self, node: Node, known: &Known, end: u64) -> Error {
         let (block, size) = (end / BLOCK_BYTES, known.record.size);
         let what = format!("the file was cut: it ends in block {block} with {end} bytes, of {size} at least");
         self.damaged(node, &what).await

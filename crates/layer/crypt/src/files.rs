@@ -270,10 +270,15 @@ impl Below<'_> {
         let _turn = file.turns.look().await;
         let at = At::new(&file, node, handle);
         let size = self.size(&at).await?;
+        let known = self.known(&at).await?;
+        if let Some(known) = known.as_ref().filter(|known| known.record.size > size) {
+            // Who passes over holes may never read the end, which would tell.
+            return Err(self.cut(node, known, size).await);
+        }
         if offset >= size {
             return Err(Errno::ENXIO.into());
         }
-        let sparse = self.known(&at).await?.is_some_and(|known| known.record.sparse);
+        let sparse = known.is_some_and(|known| known.record.sparse);
         if !sparse || !self.has(OpCode::Seek) {
             return Ok(Offset(if whence == Whence::Data { offset } else { size }));
         }

@@ -161,8 +161,10 @@ impl Both<'_> {
             Some(entry) if done > 0 && entry.attr.kind() == FileKind::Regular => entry,
             other => {
                 if let Some(entry) = other {
+                    // The upper tree may hold what is removed until it is forgotten.
+                    let taken = self.take_away(*work, name, entry.attr.is_dir()).await;
                     self.forget_all(vec![(Side::Upper, entry.node)]).await;
-                    self.take_away(*work, name, entry.attr.is_dir()).await?;
+                    taken?;
                 }
                 self.nodes().note(key, version, None);
                 self.make_empty(lower, from, *work, name).await?
@@ -180,12 +182,13 @@ impl Both<'_> {
             }
         };
         let Err(error) = filled.await else { return Ok(made) };
-        self.forget_all(vec![(Side::Upper, made.node)]).await;
         if matches!(error.errno, Errno::ESTALE | Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG) {
             // What is copied is of no version of the file, or takes the room that other changes need.
             self.nodes().note(key, version, None);
             let _ = self.take_away(*work, name, false).await;
         }
+        // Last: the upper tree may hold what is removed until it is forgotten.
+        self.forget_all(vec![(Side::Upper, made.node)]).await;
         Err(error)
     }
 
