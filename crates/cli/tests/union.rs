@@ -88,7 +88,7 @@ fn files_stay_open_when_the_server_dies() {
 
 #[test]
 fn a_copy_that_does_not_fit_leaves_its_room_to_others() {
-    if !support::can_mount() {
+    if !can_mount() {
         return;
     }
     let place = Place::new();
