@@ -10,6 +10,7 @@ use futures_channel::oneshot;
 use outrigger_core::{BoxFuture, Cancel, DriverClass, Errno, Result, Runtime, Stack, StackError, lock};
 use outrigger_layer_cache::Control as CacheControl;
 use outrigger_layer_demux::{Apart, Ending, Hosted, OpenTree};
+use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
 use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
@@ -72,8 +73,9 @@ fn host(leads: Leads, options: TreeOptions, opened: oneshot::Sender<Result<Hoste
         }
     };
     let (orders, order) = mpsc::channel();
-    let hosted =
-        stack(&trees, &tree).map_err(|error| Errno::EINVAL.because(error.to_string())).map(|service| {
+    let hosted = stack(&trees, &tree, is_read_only(&leads.options))
+        .map_err(|error| Errno::EINVAL.because(error.to_string()))
+        .map(|service| {
             let ending = Arc::new(Thread { caches: tree.caches.clone(), orders: Mutex::new(orders) });
             Hosted { service, is_lasting: trees::is_lasting(&leads.location), ending }
         });
@@ -86,8 +88,18 @@ fn host(leads: Leads, options: TreeOptions, opened: oneshot::Sender<Result<Hoste
     }
 }
 
+/// Whether a tree is shown without changes: `ro` is an option of mounts, and of one tree where many are mounted at once.
+fn is_read_only(options: &str) -> bool {
+    options.split(',').rfind(|item| is_access(item)) == Some("ro")
+}
+
+fn is_access(item: &str) -> bool {
+    matches!(item, "ro" | "rw")
+}
+
 fn open(trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
-    let mut options = vec![leads.options.clone()];
+    let of_driver: Vec<&str> = leads.options.split(',').filter(|item| !is_access(item)).collect();
+    let mut options = vec![of_driver.join(",")];
     if trees::guards_itself(trees, &leads.location, &options) {
         options.push("guard".to_owned());
     }
@@ -95,8 +107,13 @@ fn open(trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
 }
 
 /// What a kernel needs of every tree alike. Calls to trees of this machine, which may wait after all, have threads of their own.
-fn stack(trees: &Trees, tree: &Tree) -> std::result::Result<Arc<dyn outrigger_core::Service>, StackError> {
-    let service = Stack::new(Arc::clone(&tree.service)).push(Simulate::new())?.service();
+fn stack(
+    trees: &Trees,
+    tree: &Tree,
+    read_only: bool,
+) -> std::result::Result<Arc<dyn outrigger_core::Service>, StackError> {
+    let stack = Stack::new(Arc::clone(&tree.service)).push(Simulate::new())?;
+    let service = if read_only { stack.push(ReadOnly)?.service() } else { stack.service() };
     if service.abilities().class == DriverClass::Network {
         return Ok(service);
     }

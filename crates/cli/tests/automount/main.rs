@@ -188,6 +188,17 @@ fn files_of_all_trees_have_inode_numbers_of_their_own() {
 }
 
 #[test]
+fn a_tree_of_the_map_can_be_read_only() {
+    let Some(auto) = Auto::new() else { return };
+    let here = auto.place.at("here").display().to_string();
+    auto.mount(&format!("fixed {here} ro\nfree {here} ro,rw\n"), &[]);
+    assert_eq!(fs::read_to_string(auto.at("fixed/two")).unwrap().trim(), "22");
+    let refused = fs::write(auto.at("fixed/new"), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    fs::write(auto.at("free/new"), "x").unwrap();
+}
+
+#[test]
 fn a_broken_tree_has_an_error_and_a_reason_and_is_tried_again_without_a_mount() {
     let Some(auto) = Auto::far() else { return };
     let lines = format!(

@@ -32,7 +32,7 @@ fn reason_of(kernel: &Kernel) -> String {
 #[test]
 fn a_worker_that_dies_is_an_error_and_the_image_is_good() {
     let Some(kind) = kind("ext4") else { return };
-    for (signal, words) in [(Signal::SEGV, "fault 11"), (Signal::KILL, "signal: 9")] {
+    for (signal, words) in [(Signal::SEGV, "a signal of another process"), (Signal::KILL, "signal: 9")] {
         let image = Image::new(kind);
         let kernel = Arc::new(image.open());
         let direct = Direct::new(kernel.clone());
