@@ -154,7 +154,7 @@ impl Inner {
                 break;
             }
         }
-        for name in self.nested_in(node)? {
+        for name in self.nested_in(node).await? {
             // What the server lists there, if anything, is what the other export hides.
             items.retain(|item| item.name != name);
             items.push(Item { name, ino: self.files.get(node).map_or(1, |dir| dir.ino), found: None });

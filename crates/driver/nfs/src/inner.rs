@@ -14,6 +14,7 @@ use outrigger_proto_nfs3::xdr::rpc::Auth;
 use outrigger_toolkit_remote::{
     HandleTable, KnownFile, LeftName, OpenFiles, SILLY_PREFIX, SillyNames, Uncommitted, hash,
 };
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::OnceCell;
 
@@ -34,8 +35,10 @@ pub(crate) struct Inner {
     limits: OnceCell<Limits>,
     /// The file system that was seen first.
     home: OnceLock<u64>,
+    /// Whether the tree is all exports.
+    has_all: bool,
     /// Exports that lie in others, by their paths: the server does not show them there.
-    nested: OnceLock<Vec<Vec<u8>>>,
+    nested: OnceCell<Vec<Vec<u8>>>,
 }
 
 /// How much is asked for at once, in bytes.
@@ -80,7 +83,8 @@ impl Inner {
             base: trimmed(path.unwrap_or_default()).to_vec(),
             limits: OnceCell::new(),
             home: OnceLock::new(),
-            nested: OnceLock::new(),
+            has_all: path.is_none(),
+            nested: OnceCell::new(),
         });
         match takes_over {
             true => inner.link.runtime.spawn(Box::pin(Arc::clone(&inner).settle())),
@@ -95,8 +99,13 @@ impl Inner {
             Some(path) => return self.files.note(Node::ROOT, self.mounted(&auth, path).await?.0),
             None => self.link.exports().await,
         };
+        if let Ok(all) = &all {
+            let _ = self.nested.set(nested(all));
+        }
         let root = match all.as_deref() {
-            Ok(all) if self.note_nested(all) => self.mounted(&auth, b"/").await?.0,
+            Ok(all) if all.iter().any(|export| trimmed(export).is_empty()) => {
+                self.mounted(&auth, b"/").await?.0
+            }
             // A server need not tell what it exports.
             Err(error) if error.errno != Errno::EPROTO => return Err(error.clone()),
             _ => above(b"")?,
@@ -104,19 +113,20 @@ impl Inner {
         self.files.note(Node::ROOT, root)
     }
 
-    /// Notes the exports that lie in others; whether the root of the server is exported.
-    fn note_nested(&self, all: &[Vec<u8>]) -> bool {
-        let all = || all.iter().map(|export| trimmed(export));
-        let nested = all().filter(|inner| all().any(|outer| below_dir(inner, outer).is_some()));
-        let _ = self.nested.set(nested.map(<[u8]>::to_vec).collect());
-        all().any(<[u8]>::is_empty)
-    }
-
     /// The names in a directory of an export that lead to other exports.
-    pub(crate) fn nested_in(&self, dir: Node) -> Result<Vec<Name>> {
-        let Some(nested) = self.nested.get().filter(|nested| !nested.is_empty()) else {
+    pub(crate) async fn nested_in(&self, dir: Node) -> Result<Vec<Name>> {
+        if !self.has_all {
             return Ok(Vec::new());
-        };
+        }
+        let nested = self.nested.get_or_try_init(async || match self.link.exports().await {
+            // A server need not tell what it exports.
+            Err(error) if error.errno == Errno::EPROTO => Ok(Vec::new()),
+            all => all.map(|all| nested(&all)),
+        });
+        let nested = nested.await?;
+        if nested.is_empty() {
+            return Ok(Vec::new());
+        }
         let path = self.path(dir)?;
         let name = |export: &Vec<u8>| Name::new(below_dir(export, &path)?.to_vec()).ok();
         // Others are below directories that are in the export.
@@ -204,7 +214,7 @@ impl Inner {
         if known.kind != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
-        if is_above(&known) || self.nested_in(dir)?.contains(name) {
+        if is_above(&known) || self.nested_in(dir).await?.contains(name) {
             return self.below(auth, dir, name).await;
         }
         let at = DirName { dir: sent(&known)?, name: nfs_name(name)? };
@@ -335,6 +345,14 @@ impl Inner {
 /// The path of an export in the directory `dir`, if it is below that.
 fn below_dir<'a>(export: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
     trimmed(export).strip_prefix(dir)?.strip_prefix(b"/")
+}
+
+/// Those of `exports` that lie in others.
+fn nested(exports: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let all: HashSet<&[u8]> = exports.iter().map(|export| trimmed(export)).collect();
+    let lies_in_another =
+        |path: &&&[u8]| (0..path.len()).any(|at| path[at] == b'/' && all.contains(&path[..at]));
+    all.iter().filter(lies_in_another).map(|path| path.to_vec()).collect()
 }
 
 /// A file that the server has.

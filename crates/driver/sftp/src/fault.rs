@@ -53,19 +53,17 @@ impl Fault {
         matches!(self, Fault::Lost(mux::Error::Lost { .. }))
     }
 
-    /// Whether the server has never seen the request, so that it may be made again whatever it is.
-    pub(crate) fn is_unsent(&self) -> bool {
-        matches!(self, Fault::Lost(mux::Error::Lost { sent: false, .. }))
-    }
-}
-
-impl Fault {
     /// The same for work of several requests, of which the server has seen others: as a whole it was not unsent.
     pub(crate) fn after_others(self) -> Self {
         match self {
             Fault::Lost(mux::Error::Lost { why, .. }) => Fault::Lost(mux::Error::Lost { why, sent: true }),
             other => other,
         }
+    }
+
+    /// Whether the server has never seen the request, so that it may be made again whatever it is.
+    pub(crate) fn is_unsent(&self) -> bool {
+        matches!(self, Fault::Lost(mux::Error::Lost { sent: false, .. }))
     }
 }
 
