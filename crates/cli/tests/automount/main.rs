@@ -236,7 +236,7 @@ fn a_map_is_read_again_and_its_mistakes_are_named_with_their_line() {
     let refused = auto.place.run(&["automount", "m", "--map", "pipe"]).refused(1);
     assert!(refused.contains("a map is a regular file"), "{refused}");
     // In a container, where the leader of the session is out of sight.
-    let words = ["--pid", "--fork", support::PROGRAM, "automount", "m", "--map", "pipe"];
+    let words = ["--pid", "--fork", PROGRAM, "automount", "m", "--map", "pipe"];
     assert_eq!(auto.place.run_as("unshare", &words).refused(1), refused);
     auto.mount(&auto.lines(), &[]);
     assert_eq!(names(auto.at("")), ["archive", "here"]);
