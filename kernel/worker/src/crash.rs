@@ -56,3 +56,46 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void)
     // SAFETY: ends the process without running anything more in it.
     unsafe { libc::_exit(host::STOPPED) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::env;
+    use std::process::Command;
+
+    /// How this process is to end.
+    const FAULT: &str = "OUTRIGGER_TEST_FAULT";
+
+    fn end(how: &str) {
+        report().expect("a handler");
+        match how {
+            "own" => {
+                let nowhere = std::ptr::without_provenance::<u8>(16);
+                // SAFETY: nothing is read: no page is there, and the process ends.
+                unsafe { nowhere.read_volatile() };
+            }
+            _ => {
+                // SAFETY: a plain system call.
+                unsafe { libc::raise(libc::SIGSEGV) };
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_fault_of_its_own_is_one_of_the_kernel_code() {
+        if let Ok(how) = env::var(FAULT) {
+            end(&how);
+        }
+        for (how, status, words) in [
+            ("own", host::STOPPED, "Kernel panic - fault 11 at 0x0000000000000010"),
+            ("sent", host::STRUCK, "a signal of another process"),
+        ] {
+            let mut again = Command::new(env::current_exe().expect("a test program"));
+            let name = "crash::tests::only_a_fault_of_its_own_is_one_of_the_kernel_code";
+            let output =
+                again.args(["--exact", name, "--nocapture"]).env(FAULT, how).output().expect("it runs");
+            assert_eq!(output.status.code(), Some(status), "{how}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{how}: {output:?}");
+        }
+    }
+}

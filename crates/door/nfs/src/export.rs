@@ -143,7 +143,7 @@ impl Export {
         if self.is_gone(&attr) { Err(Status::STALE) } else { Ok(attr) }
     }
 
-    /// Whether a file has lost its last name. It may be held here for a while, and who would go on with it would write to nothing.
+    /// Whether a file has lost its last name. A reference may keep it for a while, but what is written to it is lost.
     fn is_gone(&self, attr: &Attr) -> bool {
         // Other trees may not count links.
         attr.nlink == 0 && self.abilities.identity == Identity::Persistent

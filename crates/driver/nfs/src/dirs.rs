@@ -155,7 +155,7 @@ impl Inner {
             }
         }
         for name in self.nested_in(node).await? {
-            // What the server lists there, if anything, is what the other export hides.
+            // A directory of this name in the outer export is hidden by the inner one.
             items.retain(|item| item.name != name);
             items.push(Item { name, ino: self.files.get(node).map_or(1, |dir| dir.ino), found: None });
         }

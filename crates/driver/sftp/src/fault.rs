@@ -53,7 +53,8 @@ impl Fault {
         matches!(self, Fault::Lost(mux::Error::Lost { .. }))
     }
 
-    /// The same for work of several requests, of which the server has seen others: as a whole it was not unsent.
+    /// The fault of work that consists of several requests, of which the server has seen at least one: the work may not be done again
+    /// as if nothing had been sent.
     pub(crate) fn after_others(self) -> Self {
         match self {
             Fault::Lost(mux::Error::Lost { why, .. }) => Fault::Lost(mux::Error::Lost { why, sent: true }),

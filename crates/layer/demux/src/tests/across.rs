@@ -67,6 +67,8 @@ fn what_a_tree_lacks_does_not_take_it_from_the_others() {
     assert_eq!(bench.errno(FSync { node, handle, data_only: false }), None);
     let polled = bench.ask(Poll { node, handle, events: 5, key: None }).expect("possible");
     assert_eq!(polled.0, 5, "reading and writing are possible");
+    let polled = bench.ask(Poll { node, handle, events: 1, key: None }).expect("possible");
+    assert_eq!(polled.0, 1, "writing was not asked for");
 }
 
 #[test]
