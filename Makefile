@@ -52,6 +52,7 @@ test:
 	@testing/tools/test.sh
 
 bench: bench-deps release
+	cargo build --release --quiet --package outrigger --example relay
 	cargo run --release --quiet --package outrigger-bench
 
 kernel: rust

@@ -53,6 +53,8 @@ enum Group {
     Ftp,
     /// An NFS server on this machine, asked by clients of its own and by Debian's kernel.
     Nfs,
+    /// An NFS server through the relay of the guide.
+    Relay,
     /// A disk image.
     Image,
     /// An encrypted directory.
@@ -166,6 +168,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Sftp => groups::sftp::measure(bench),
         Group::Ftp => groups::ftp::measure(bench),
         Group::Nfs => groups::nfs::measure(bench),
+        Group::Relay => groups::relay::measure(bench),
         Group::Image => groups::image::measure(bench),
         Group::Crypt => groups::crypt::measure(bench),
         Group::Memory => groups::memory::measure(bench),

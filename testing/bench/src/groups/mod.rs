@@ -13,6 +13,7 @@ pub mod memory;
 pub mod nfs;
 pub mod null;
 pub mod path;
+pub mod relay;
 pub mod sftp;
 
 use crate::compare::Effort;

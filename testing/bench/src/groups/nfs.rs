@@ -5,7 +5,7 @@
 mod client;
 mod files;
 mod machine;
-mod servers;
+pub mod servers;
 
 use super::Bench;
 use super::far;

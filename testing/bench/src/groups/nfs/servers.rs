@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,14 +44,23 @@ pub struct Server {
 }
 
 /// A process that ends when this is dropped.
-struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
-    fn start(command: &mut Command) -> Result<Self> {
+    /// Starts `command`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(command: &mut Command) -> Result<Self> {
         let child =
             command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {command:?}"))?;
         watch::adopt(child.id());
         Ok(Process(child))
+    }
+
+    /// Its standard error, where that is a pipe and was not taken before.
+    pub fn stderr(&mut self) -> Option<ChildStderr> {
+        self.0.stderr.take()
     }
 }
 
