@@ -54,12 +54,12 @@ fn ends(process: &OwnedFd, within: Duration) -> bool {
     poll(&mut fds, Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
-/// Ends a process of one thread by a signal while it waits for a request, and waits for its end. False when it never did,
+/// Ends a process by a signal while it waits for a request, and waits for its end. False when it never did,
 /// or had ended.
 pub fn end_between_requests(pid: Pid, signal: Signal) -> bool {
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
     for _ in 0..MOST_STOPS {
-        let waits = stop(pid) && in_read(pid);
+        let waits = stop(pid) && waits(pid);
         // It is out of read(2) while it is stopped, so the first thing it does when continued is to die.
         let sent = waits && pidfd_send_signal(&process, signal).is_ok();
         if kill_process(pid, Signal::CONT).is_err() && !sent {
@@ -87,10 +87,17 @@ fn stop(pid: Pid) -> bool {
     }
 }
 
-/// Whether a stopped process was in read(2): requests are read, and stores are read and written at offsets.
-fn in_read(pid: Pid) -> bool {
-    let call = fs::read_to_string(format!("/proc/{}/syscall", pid.as_raw_nonzero())).unwrap_or_default();
-    call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_read)
+/// Whether a stopped process waits for requests: a thread is in read(2), as requests are read, while stores are read and written at
+/// offsets; and no other thread does anything.
+fn waits(pid: Pid) -> bool {
+    const IDLE: [i64; 5] =
+        [libc::SYS_read, libc::SYS_futex, libc::SYS_nanosleep, libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).into_iter().flatten().flatten();
+    let calls: Vec<Option<i64>> = tasks
+        .map(|task| fs::read_to_string(task.path().join("syscall")).ok()?.split(' ').next()?.parse().ok())
+        .collect();
+    calls.contains(&Some(libc::SYS_read))
+        && calls.iter().all(|call| call.is_some_and(|number| IDLE.contains(&number)))
 }
 
 /// Sends a signal that ends, and waits until it has. False when the process had ended before.
