@@ -125,6 +125,11 @@ impl Conn {
         self.limit
     }
 
+    /// How many requests were answered.
+    pub(crate) fn answered(&self) -> u64 {
+        lock(&self.state).answered
+    }
+
     /// Why the connection ended, if it has.
     pub(crate) fn over(&self) -> Option<&Arc<str>> {
         self.over.get()

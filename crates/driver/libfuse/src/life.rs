@@ -45,6 +45,8 @@ pub(crate) struct Life {
     pub(crate) mounted: Mounted,
     /// It was asked for the inode number of the root.
     pub(crate) knows_root: AtomicBool,
+    /// How much it had answered when it was given the tree.
+    begun_at: u64,
     processes: Processes,
     /// How it ended, once that is known.
     end: OnceLock<End>,
@@ -87,7 +89,17 @@ impl Life {
             option(&mounted, "max_read").and_then(|value| value.parse().ok()).filter(|&max| max > 0);
         let max_io = pages.min(max_read.unwrap_or(u32::MAX)).clamp(PAGE, room.max(PAGE));
         let (knows_root, end) = (AtomicBool::new(false), OnceLock::new());
-        Ok(Life { epoch, conn, agreed, max_io, mounted, knows_root, processes, end })
+        Ok(Life { epoch, conn, agreed, max_io, mounted, knows_root, begun_at: 0, processes, end })
+    }
+
+    /// It is given the tree: what it answers from now on serves.
+    pub(crate) fn begins(&mut self) {
+        self.begun_at = self.conn.answered();
+    }
+
+    /// Whether it has answered a request since it was given the tree.
+    pub(crate) fn has_served(&self) -> bool {
+        self.conn.answered() > self.begun_at
     }
 
     /// Ends the program. Blocks until it has ended, but not for ever.

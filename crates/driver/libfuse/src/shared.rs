@@ -37,7 +37,7 @@ const SHOWN: usize = 1000;
 /// A program that has lived so long was started well.
 const SETTLED: Duration = Duration::from_secs(1);
 /// A program that dies at once may do so because of what it does at its start. How long starts are tried is an option.
-const POLICY: Policy = Policy { at_once: 1, attempts: 2, hold: Duration::ZERO, settled: SETTLED };
+const POLICY: Policy = Policy { at_once: 4, attempts: 5, hold: Duration::ZERO, settled: SETTLED };
 
 /// See the [module](self).
 pub(crate) struct Shared {
@@ -212,7 +212,7 @@ impl Shared {
         if let Some(dead) = dead {
             let reason = self.bury(&dead);
             tracing::warn!(%reason, "the program is started again");
-            self.failed();
+            self.failed(dead.has_served());
         }
         if !lock(&self.supervisor).has_failed() {
             self.chronicle.recovered();
@@ -234,7 +234,7 @@ impl Shared {
                 Err(error) => error,
             };
             self.not_started(epoch, &error);
-            if self.failed() {
+            if self.failed(false) {
                 break error;
             }
         };
@@ -251,10 +251,10 @@ impl Shared {
         self.chronicle.died(Death { incarnation, served: false, at, reason, end: None, said });
     }
 
-    /// A program has died or could not be started: whether starts are given up.
-    fn failed(&self) -> bool {
+    /// A program has died, which `has_served` before, or could not be started: whether starts are given up.
+    fn failed(&self, has_served: bool) -> bool {
         let (mut supervisor, now) = (lock(&self.supervisor), self.runtime.monotonic());
-        supervisor.failed(now, false);
+        supervisor.failed(now, has_served);
         supervisor.is_given_up(now)
     }
 
@@ -273,11 +273,14 @@ impl Shared {
         let this: Arc<OnceLock<Weak<Shared>>> = Arc::default();
         let _ = this.set(Weak::clone(&self.this));
         let recipe = Arc::clone(&lock(&self.recipe));
-        let life = Life::begin(epoch, &recipe.starter, &self.options, &self.runtime, on_notice(&this))?;
+        let mut life = Life::begin(epoch, &recipe.starter, &self.options, &self.runtime, on_notice(&this))?;
         self.terms.suit(&life.terms())?;
         self.nodes.next_epoch(epoch);
         match life::block_on(self.recover(&life)) {
-            Ok(()) => Ok(life),
+            Ok(()) => {
+                life.begins();
+                Ok(life)
+            }
             Err(Fault::Failed(error)) => Err(error),
             Err(Fault::Lost(lost)) => Err(Errno::EIO.because(life::with_output(&lost.why, &life.said()))),
         }

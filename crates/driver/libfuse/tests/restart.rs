@@ -16,6 +16,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -163,6 +164,17 @@ const OVERLAY: Case = Case {
 
 /// Starts the program with a relay before it, changed by `change`.
 fn start(case: &Case, dir: &Path, options: Options, change: impl FnOnce(&mut Relay)) -> (Direct, Arc<Relay>) {
+    start_unless(Arc::default(), case, dir, options, change)
+}
+
+/// As [`start`]; one start fails whenever `fails` is set.
+fn start_unless(
+    fails: Arc<AtomicBool>,
+    case: &Case,
+    dir: &Path,
+    options: Options,
+    change: impl FnOnce(&mut Relay),
+) -> (Direct, Arc<Relay>) {
     let store = dir.join("store");
     fs::create_dir(&store).unwrap();
     let words = (case.words)(dir).into_iter();
@@ -173,7 +185,11 @@ fn start(case: &Case, dir: &Path, options: Options, change: impl FnOnce(&mut Rel
     change(&mut relay);
     let relay = Arc::new(relay);
     let between = Arc::clone(&relay);
-    let starter = Box::new(move |deadline| launch.start(deadline).map(|program| between.put(program)));
+    let nothing = Launch { mountpoint: Mountpoint::Private, ..Launch::new(vec!["true".into()]) };
+    let starter = Box::new(move |deadline| {
+        let launch = if fails.swap(false, Ordering::SeqCst) { &nothing } else { &launch };
+        launch.start(deadline).map(|program| between.put(program))
+    });
     let runtime = Arc::new(Threads::new());
     let service = LibFuse::with_starter(program.into(), starter, options, runtime).unwrap();
     (Direct::new(Arc::new(service)), relay)
@@ -272,6 +288,23 @@ fn a_program_that_others_kill_again_and_again_accuses_no_request() {
     let (fs, relay) = start(&BINDFS, dir.path(), Options::default(), change);
     fs.mkdir(Path::new("innocent"), 0o755).unwrap();
     assert_eq!(relay.programs(), 6);
+}
+
+#[test]
+fn a_program_that_served_before_each_of_many_deaths_may_fail_to_start_once() {
+    if !has_bindfs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let (fs, relay) = start_unless(Arc::clone(&fails), &BINDFS, dir.path(), Options::default(), |_| {});
+    for death in 0..8 {
+        fs.mkdir(Path::new(&format!("{death}")), 0o755).unwrap();
+        fails.store(death == 7, Ordering::SeqCst);
+        relay.kill_now();
+    }
+    fs.mkdir(Path::new("last"), 0o755).unwrap();
+    assert!(!fails.load(Ordering::SeqCst), "the start that was to fail was made");
 }
 
 #[test]
