@@ -8,7 +8,9 @@ use crate::handle::{ExportId, FileId, Sealer};
 use crate::notice::Seldom;
 use crate::server::Paths;
 use outrigger_core::ops::GetAttr;
-use outrigger_core::{Abilities, Attr, Cx, Errno, Identity, Name, Node, Op, Result, Service, ask, hash};
+use outrigger_core::{
+    Abilities, Attr, Cx, Errno, Identity, Name, Node, Op, Result, Service, SetAttrs, ask, hash,
+};
 use outrigger_proto_nfs3::types::{self as nfs, FileHandle, Status, Verifier};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -128,8 +130,15 @@ impl Export {
         FileHandle::new(&self.sealer.seal(id)).expect("a handle of 53 bytes where 64 are allowed")
     }
 
+    /// Attributes as clients see them, with their own numbers of users and groups.
     pub(crate) fn attrs(&self, attr: &Attr) -> nfs::Attrs {
-        convert::attrs(attr, self.fsid)
+        let (uid, gid) = self.callers.shown((attr.uid, attr.gid));
+        nfs::Attrs { uid, gid, ..convert::attrs(attr, self.fsid) }
+    }
+
+    /// What a client sets, with the tree's numbers of users and groups.
+    pub(crate) fn set_attrs(&self, set: &nfs::SetAttrs) -> Outcome<SetAttrs> {
+        self.callers.meant(convert::set_attrs(set)?)
     }
 
     /// The attributes after an operation, which has not failed when they cannot be had.
