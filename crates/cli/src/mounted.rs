@@ -95,6 +95,7 @@ impl Job {
         };
         options.timeout = options.timeout.or(context.options().timeout.filter(|timeout| !timeout.is_zero()));
         context.trees.hold_for(options.timeout.unwrap_or_default());
+        context.trees.are_read_only(options.read_only);
         let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
         let tree = trees::mountable(&context.trees, &mount.source, &others, keep.as_ref());
         let tree = tree.map_err(|failure| with_similar_option(failure, &others))?;

@@ -103,6 +103,7 @@ fn open(trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
     if trees::guards_itself(trees, &leads.location, &options) {
         options.push("guard".to_owned());
     }
+    trees.are_read_only(is_read_only(&leads.options));
     trees::mountable(trees, &leads.location, &options, None)
 }
 

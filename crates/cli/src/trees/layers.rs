@@ -2,7 +2,7 @@
 //! The layers a user can put on a tree with `--layer NAME[=ARGUMENT]`.
 
 use crate::status::Failure;
-use outrigger_core::registry::{self, LayerInfo, Made, Site};
+use outrigger_core::registry::{self, LayerInfo, Made, Site, Usage};
 use outrigger_core::{Error, Keep, Runtime, Service, Stack};
 use outrigger_host::users_caches;
 use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
@@ -96,7 +96,7 @@ pub(super) fn name(spec: &str) -> &str {
 pub fn stack(
     service: Arc<dyn Service>,
     specs: &[String],
-    user: User,
+    (user, usage): (User, Usage),
     site: (&Arc<Threads>, Option<&dyn registry::Trees>),
     keep: Option<&Arc<dyn Keep>>,
     cached: Option<Cached>,
@@ -104,7 +104,7 @@ pub fn stack(
     let (runtime, trees) = site;
     let runtime = Arc::clone(runtime) as Arc<dyn Runtime>;
     let mut builder =
-        StackBuilder { stack: Stack::new(service), controls: Vec::new(), user, runtime, trees, keep };
+        StackBuilder { stack: Stack::new(service), controls: Vec::new(), user, usage, runtime, trees, keep };
     let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
     let (below, above) = specs.split_at(simulates.map_or(0, |last| last + 1));
     for spec in below {
@@ -127,6 +127,7 @@ struct StackBuilder<'a> {
     stack: Stack,
     controls: Vec<Box<dyn Any>>,
     user: User,
+    usage: Usage,
     runtime: Arc<dyn Runtime>,
     trees: Option<&'a dyn registry::Trees>,
     keep: Option<&'a Arc<dyn Keep>>,
@@ -152,9 +153,9 @@ impl StackBuilder<'_> {
         make: impl FnOnce(&Site<'_>) -> Result<Made, Error>,
     ) -> Result<Self, Failure> {
         let same_below = self.stack.names().iter().filter(|below| **below == name).count();
-        let serves_others = self.user == User::Mount;
+        let (serves_others, usage) = (self.user == User::Mount, self.usage);
         let (keep, trees, below) = (self.keep, self.trees, Some(self.stack.top()));
-        let site = Site { keep, trees, serves_others, same_below, below, ..Site::new(&self.runtime) };
+        let site = Site { keep, trees, serves_others, usage, same_below, below, ..Site::new(&self.runtime) };
         let made = make(&site).map_err(|error| {
             let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
             Failure::serious(format!("--layer {spec}: {why}"))
@@ -190,7 +191,8 @@ mod tests {
             let specs: Vec<String> = specs.iter().map(|&spec| spec.to_owned()).collect();
             let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
             let cached = Cached { options: CacheOptions::default(), disk: None };
-            let layered = stack(driver, &specs, User::Mount, (&runtime, None), None, Some(cached));
+            let layered =
+                stack(driver, &specs, (User::Mount, Usage::Changes), (&runtime, None), None, Some(cached));
             let Ok(layered) = layered else { panic!("{specs:?} is refused") };
             assert_eq!((layered.names, layered.caches.len()), (expected.to_vec(), 1));
         }

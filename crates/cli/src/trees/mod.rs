@@ -77,8 +77,8 @@ impl Tree {
     /// A sentence naming the layer that cannot be there.
     pub fn of(trees: &Trees, opened: registry::Opened) -> Result<Self, Failure> {
         let layers = &trees.options().layer;
-        let layered =
-            layers::stack(opened.service, layers, User::Mount, (&trees.runtime, Some(trees)), None, None)?;
+        let user = (User::Mount, trees.usage());
+        let layered = layers::stack(opened.service, layers, user, (&trees.runtime, Some(trees)), None, None)?;
         Ok(Tree::new(layered, opened.control, None))
     }
 }
@@ -165,7 +165,8 @@ pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<O
         _ => (driver(trees, name, options, None)?, None, None),
     };
     let cache = cache.map(|options| Cached { options, disk: None });
-    let layered = layers::stack(service, layers, User::Command, (&trees.runtime, Some(trees)), None, cache)?;
+    let user = (User::Command, trees.usage_of(name));
+    let layered = layers::stack(service, layers, user, (&trees.runtime, Some(trees)), None, cache)?;
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, host })
 }
@@ -329,7 +330,7 @@ pub fn mountable(
     let layered = layers::stack(
         service,
         &trees.options().layer,
-        User::Mount,
+        (User::Mount, trees.usage()),
         (&trees.runtime, Some(trees)),
         keep,
         cache,

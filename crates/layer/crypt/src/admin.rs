@@ -10,7 +10,7 @@ use outrigger_core::ops::{
 };
 use outrigger_core::{Credentials, Cx, Errno, Handle, Node, OpCode, Result, Service, ask};
 
-fn cx() -> Cx {
+pub(crate) fn cx() -> Cx {
     Cx { slot: Cx::NO_SLOT, ..Cx::new(0, Credentials::ROOT, "crypt") }
 }
 

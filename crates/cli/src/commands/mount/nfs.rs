@@ -141,6 +141,7 @@ fn open(
     if !restarts && trees::guards_itself(&context.trees, &wanted.source, &driver) {
         driver.push("guard".to_owned());
     }
+    context.trees.are_read_only(options.read_only);
     let keep = restarts.then(|| Arc::clone(seat) as Arc<dyn Keep>);
     let tree = trees::mountable(&context.trees, &wanted.source, &driver, keep.as_ref())?;
     let wrong = |error: StackError| Failure::serious(error.to_string());

@@ -224,6 +224,7 @@ impl Nfs {
         if is_read_only && trees::is_of_kernel_code(&context.trees, location, &terms.driver) {
             options.push("ro".to_owned());
         }
+        context.trees.are_read_only(is_read_only);
         let tree = trees::mountable(&context.trees, location, &options, None)?;
         let stack = stack(context, &tree, is_read_only);
         let (service, closes) = stack.map_err(|error| Failure::serious(error.to_string()))?;
