@@ -14,7 +14,7 @@ use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
 use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -29,24 +29,25 @@ pub(super) struct Opening {
 /// A tree that a name leads to.
 pub(super) struct Opener {
     leads: Leads,
-    shown: String,
-    identity: String,
+    /// Most trees of a large map are never asked for these.
+    shown: OnceLock<String>,
+    identity: OnceLock<String>,
     opening: Arc<Opening>,
 }
 
 impl Opener {
     pub(super) fn new(leads: Leads, opening: Arc<Opening>) -> Self {
-        Opener { shown: leads.shown(), identity: leads.identity(), leads, opening }
+        Opener { leads, shown: OnceLock::new(), identity: OnceLock::new(), opening }
     }
 }
 
 impl OpenTree for Opener {
     fn location(&self) -> &str {
-        &self.shown
+        self.shown.get_or_init(|| self.leads.shown())
     }
 
     fn identity(&self) -> &str {
-        &self.identity
+        self.identity.get_or_init(|| self.leads.identity())
     }
 
     fn open(&self) -> BoxFuture<'static, Result<Hosted>> {
