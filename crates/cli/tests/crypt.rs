@@ -46,6 +46,9 @@ fn commands_show_what_is_encrypted() {
     let place = encrypted();
     let refused = init(&place, "below").refused(1);
     assert!(refused.contains("there is an outrigger-crypt.json already"), "{refused}");
+    // Nobody types a passphrase for nothing.
+    let refused = place.run_as("setsid", &["-w", PROGRAM, "crypt", "init", "below"]).refused(1);
+    assert!(refused.contains("there is an outrigger-crypt.json already"), "{refused}");
     let content = "secret words ".repeat(1000);
     place.file("letter", &content);
     let layer = |rest: &[&'static str]| [&["--layer", "crypt=passfile=pass,plain"], rest].concat();
@@ -65,6 +68,7 @@ fn commands_show_what_is_encrypted() {
     // Nothing is stored in clear by mistake.
     let refused = place.run(&["--layer", "crypt=passfile=pass", "cp", "letter", "below/clear"]).refused(1);
     assert!(refused.contains("outrigger crypt init"), "{refused}");
+    assert!(refused.contains("cp: '/': --layer crypt=") && refused.contains("crypt=plain"), "{refused}");
     assert!(!place.at("below/clear").exists());
     secret(&place, "wrong", "battery staple\n");
     let refused = place.run(&["--layer", "crypt=passfile=wrong", "ls", "below::/"]).refused(2);
@@ -138,6 +142,7 @@ fn a_secret_that_cannot_be_had_is_what_the_error_names() {
     fs::create_dir(place.at("below")).expect("a directory");
     let refused = place.run_as("setsid", &["-w", PROGRAM, "crypt", "init", "below"]).refused(1);
     assert!(refused.contains("no terminal") && refused.contains("passfile=FILE"), "{refused}");
+    assert!(refused.contains("--passfile FILE"), "{refused}");
     secret(&place, "pass", "right");
     init(&place, "below").ok();
     secret(&place, "other", "wrong");

@@ -62,9 +62,27 @@ impl OpenTree for Opener {
     }
 }
 
+/// What a tree is opened with.
+pub(super) fn trees(options: TreeOptions) -> Trees {
+    Trees::new(false, options, Cancel::default(), Rc::new(Report::new("automount")))
+}
+
+/// Whether the driver of a tree takes its options, as far as that shows before it is opened.
+///
+/// # Errors
+/// What the driver says about one of them.
+pub(super) fn check(trees: &Trees, leads: &Leads) -> std::result::Result<(), Failure> {
+    trees::check_options(trees, &leads.location, &[of_driver(&leads.options)])
+}
+
+/// Options without those that are of the tree as a whole.
+fn of_driver(options: &str) -> String {
+    options.split(',').filter(|item| !is_access(item)).collect::<Vec<_>>().join(",")
+}
+
 /// Opens a tree, and stays with it until it is closed.
 fn host(leads: Leads, options: TreeOptions, opened: oneshot::Sender<Result<Hosted>>) {
-    let trees = Trees::new(false, options, Cancel::default(), Rc::new(Report::new("automount")));
+    let trees = trees(options);
     let tree = match open(&trees, &leads) {
         Ok(tree) => tree,
         Err(failure) => {
@@ -99,8 +117,7 @@ fn is_access(item: &str) -> bool {
 }
 
 fn open(trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
-    let of_driver: Vec<&str> = leads.options.split(',').filter(|item| !is_access(item)).collect();
-    let mut options = vec![of_driver.join(",")];
+    let mut options = vec![of_driver(&leads.options)];
     if trees::guards_itself(trees, &leads.location, &options) {
         options.push("guard".to_owned());
     }

@@ -10,7 +10,9 @@ use crate::trees;
 use clap::{Args, Subcommand};
 use outrigger_core::registry::Usage;
 use outrigger_core::{Error, Runtime, Service};
-use outrigger_layer_crypt::{Config, Cost, Held, Keys, Source, change_secret, configuration, initialise};
+use outrigger_layer_crypt::{
+    Config, Cost, Held, Keys, Source, can_initialise, change_secret, configuration, initialise,
+};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -150,6 +152,8 @@ impl Init {
         let Init { opener, memory, passes, location } = self;
         let failed = |error| cannot(&location, &error);
         let tree = below(context, &location)?;
+        let service = Arc::clone(&tree.service);
+        wait(context, &location, async move { can_initialise(&*service).await })?;
         let secret = opener.source().new_secret().map_err(failed)?;
         let cost = Cost { memory_kib: memory << 10, passes };
         let service = Arc::clone(&tree.service);

@@ -99,14 +99,15 @@ impl Guard {
             let _ = writeln!(io::stderr(), "outrigger guard: warning: {risk}");
         }
         let job = Job {
-            source,
             mountpoint: program.mounted().target.clone(),
             options: adopt(options, &program),
             list: String::new(),
             tree: Tree::of(
                 &context.trees,
+                &source,
                 Opened { service: program.clone(), control: Some(program), warnings: Vec::new() },
             )?,
+            source,
             seat: None,
             proxy: false,
             inherited: None,

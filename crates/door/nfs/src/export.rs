@@ -92,17 +92,25 @@ impl Export {
     /// Says why someone was refused who may be allowed it at the client: it is another user here.
     fn tell_of_squashing(&self, cx: &Cx, what: &str) {
         let Callers { squash, anonymous, .. } = &self.callers;
-        let who = match squash {
-            Squash::None => return,
-            Squash::Root => "root",
-            Squash::All => "every user",
+        let (who, instead) = match squash {
+            Squash::None if self.callers.users.is_empty() => return,
+            Squash::None => {
+                ("a user whose number is that of somebody else here", "--map CLIENT:SERVER says who it is")
+            }
+            Squash::Root => {
+                ("root", "--squash root; --squash none lets it be root here, --map 0:UID another user")
+            }
+            Squash::All => (
+                "every user",
+                "--squash all; --squash none lets users keep their numbers, --map maps single ones",
+            ),
         };
         if (cx.cred.uid, cx.cred.gid) == *anonymous
             && let Some(more) = self.squashed.due()
         {
             let peer = cx.origin.peer.as_ref().map_or("a client", |peer| &peer.address);
             tracing::warn!(
-                "{peer} was refused '{what}' in '/{}': {who} of a client is user {} here (option squash){more}",
+                "{peer} was refused '{what}' in '/{}': {who} of a client is user {} here ({instead}){more}",
                 self.name,
                 anonymous.0
             );

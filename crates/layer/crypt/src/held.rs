@@ -34,7 +34,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Held {
     /// None where the tree below cannot be locked.
-    _file: Option<OwnedFd>,
+    file: Option<OwnedFd>,
 }
 
 impl Held {
@@ -45,24 +45,24 @@ impl Held {
     pub async fn new(service: &dyn Service, runtime: &dyn Runtime, usage: Usage) -> Result<Self> {
         let operation = match usage {
             // What is read is authentic, and may be in the middle of a change: `EBADMSG`, and right when it is read again.
-            Usage::Looks => return Ok(Held { _file: None }),
+            Usage::Looks => return Ok(Held { file: None }),
             Usage::Shows => FlockOperation::NonBlockingLockShared,
             Usage::Changes => FlockOperation::NonBlockingLockExclusive,
         };
         let deadline = runtime.monotonic() + PATIENCE;
         loop {
-            let Some(file) = open(service).await? else { return Ok(Held { _file: None }) };
+            let Some(file) = open(service).await? else { return Ok(Held { file: None }) };
             match flock(&file, operation) {
                 // Another one may have taken its name before it was locked.
                 Ok(()) => match open(service).await? {
-                    Some(now) if is_same(&file, &now)? => return Ok(Held { _file: Some(file) }),
+                    Some(now) if is_same(&file, &now)? => return Ok(Held { file: Some(file) }),
                     _ => continue,
                 },
                 Err(rustix::io::Errno::WOULDBLOCK) if runtime.monotonic() < deadline => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Err(busy(&file)),
                 Err(error) => {
                     tracing::debug!(%error, "the encrypted tree cannot be locked");
-                    return Ok(Held { _file: None });
+                    return Ok(Held { file: None });
                 }
             }
             runtime.sleep_until(runtime.monotonic() + LOOK_AGAIN).await;
@@ -79,7 +79,7 @@ impl Held {
         let Some(number) = noted.get().checked_sub(1) else { return Ok(None) };
         let file = keep.adopt(number as RawFd)?;
         noted.set(file.as_raw_fd() as u64 + 1);
-        Ok(Some(Held { _file: Some(file) }))
+        Ok(Some(Held { file: Some(file) }))
     }
 
     /// Leaves it to the processes to come.
@@ -87,7 +87,7 @@ impl Held {
     /// # Errors
     /// Those of [`Keep`].
     pub(crate) fn leave_to(&self, keep: &dyn Keep) -> Result<()> {
-        let Some(file) = &self._file else { return Ok(()) };
+        let Some(file) = &self.file else { return Ok(()) };
         let area = LAYOUT.attach(keep, Noted::WORDS)?.area;
         keep.hold(file.as_fd())?;
         area.view::<Noted<'_>>().file().set(file.as_raw_fd() as u64 + 1);

@@ -43,7 +43,7 @@ mod reader;
 mod secret;
 mod state;
 
-pub use admin::{change_secret, configuration, initialise};
+pub use admin::{can_initialise, change_secret, configuration, initialise};
 pub use config::{CONFIG_MAX, Config, Cost, Secret};
 pub use format::{BLOCK, HEADER, OVERHEAD, Record, SIZE_MAX, SLOT, plain_size, sealed_size, slot_at};
 pub use held::Held;
@@ -62,7 +62,7 @@ use outrigger_core::option::option;
 use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::survive::{Layout, Text};
 use outrigger_core::{
-    Abilities, Answer, Cx, Errno, Layer, Name, Node, Notify, OpCode, OpSet, OptionTable, Place, Reply,
+    Abilities, Answer, Cx, Errno, Error, Layer, Name, Node, Notify, OpCode, OpSet, OptionTable, Place, Reply,
     Request, Result, Service, Traverse,
 };
 use state::Inner;
@@ -127,6 +127,10 @@ fn make_layer(list: &str, site: &Site<'_>) -> Result<Made> {
     let argument = Argument::parse(list)?;
     match Crypt::open(&argument.source, site) {
         Err(error) if argument.plain && error.errno == Errno::ENOENT => Ok(Made::layer(Plain)),
+        Err(Error { errno: Errno::ENOENT, reason }) => Err(Errno::ENOENT.because(format!(
+            "{}; with `plain` (--layer crypt=plain) trees without one are shown, and changed, as they are",
+            reason.unwrap_or_default()
+        ))),
         opened => opened.map(Made::layer),
     }
 }
