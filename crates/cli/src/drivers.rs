@@ -88,6 +88,35 @@ impl Given for Noting<'_> {
     }
 }
 
+/// Whether a driver takes options: has it set them, and open nothing.
+///
+/// # Errors
+/// What it says about the first one that it does not take.
+pub fn check(
+    options: &DriverOptions,
+    open: impl FnOnce(&dyn Given) -> Result<(), Error>,
+) -> Result<(), Failure> {
+    let trying = Trying { options, wrong: Cell::default() };
+    // It fails where it would begin to open the tree.
+    let _ = open(&trying);
+    trying.wrong.take().map_or(Ok(()), |wrong| Err(Failure::serious(wrong)))
+}
+
+/// Options that are set, after which nothing can go on; and what is wrong with one of them.
+struct Trying<'a> {
+    options: &'a DriverOptions,
+    wrong: Cell<Option<String>>,
+}
+
+impl Given for Trying<'_> {
+    fn apply(&self, set: &mut dyn FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error> {
+        if let Err(error) = Given::apply(self.options, set) {
+            self.wrong.set(Some(error.why()));
+        }
+        Err(Errno::ECANCELED.into())
+    }
+}
+
 /// Which options of a command with trees of several drivers were accepted: it is enough that one driver accepts an option.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sides {

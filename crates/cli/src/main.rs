@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         _ if env::var_os(complete::SHELL).is_some() => complete::run(),
         _ => match cli::Cli::try_parse() {
             Ok(cli) => run(cli),
-            Err(error) => commands::not_run(env::args_os().skip(1), &error),
+            Err(error) => commands::not_run(&env::args_os().skip(1).collect::<Vec<_>>(), &error),
         },
     }
 }

@@ -79,6 +79,22 @@ pub fn warn(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", Harmless(line));
 }
 
+/// What is wrong with a command line, as a record: without what people are told besides.
+pub fn usage_record(command: &str, text: &str) {
+    let command = if command.is_empty() { "outrigger" } else { command };
+    let _ = io::stderr()
+        .write_all(record(&json!({ "command": command, "error": without_advice(text) })).as_bytes());
+}
+
+/// One line of what clap prints, without the usage and where to find help.
+fn without_advice(text: &str) -> String {
+    let text = ["\n\nUsage:", "\n\nFor more information"]
+        .iter()
+        .fold(text, |text, end| text.split_once(end).map_or(text, |(before, _)| before));
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// A message of a command on standard error.
 fn complain(command: &str, status: Status, message: impl fmt::Display) {
     if RECORDS_OF.get().is_none() {

@@ -95,6 +95,7 @@ impl Job {
         };
         options.timeout = options.timeout.or(context.options().timeout.filter(|timeout| !timeout.is_zero()));
         context.trees.hold_for(options.timeout.unwrap_or_default());
+        context.trees.are_read_only(options.read_only);
         let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
         let tree = trees::mountable(&context.trees, &mount.source, &others, keep.as_ref());
         let tree = tree.map_err(|failure| with_similar_option(failure, &others))?;
@@ -347,20 +348,28 @@ pub fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
     let cannot =
         |error: io::Error| Failure::new(format!("cannot mount on '{shown}': {}", Error::from(error)));
     let path = control::resolve(mountpoint).map_err(cannot)?;
-    if let Some(entry) = MountEntry::at(&path).map_err(cannot)?.filter(control::is_ours) {
-        let what = match control::probe(&path) {
-            Health::Alive => format!("{} is mounted there already", entry.source.display()),
-            Health::Dead => "the server of the mount there has died".to_owned(),
-            Health::Silent => "the server of the mount there does not answer".to_owned(),
-        };
-        return Err(Failure::new(format!(
-            "cannot mount on '{shown}': {what}; `outrigger umount {shown}` ends that mount"
-        )));
+    if let Some(why) = taken_by(mountpoint, &path).map_err(cannot)? {
+        return Err(Failure::new(why));
     }
     match fs::metadata(&path).map_err(cannot)?.is_dir() {
         true => Ok(path),
         false => Err(Failure::new(format!("cannot mount on '{shown}': it is not a directory"))),
     }
+}
+
+/// Why nothing can be mounted at `path`, which the user calls `mountpoint`, if a mount of ours is there already.
+///
+/// # Errors
+/// When the mounts of this machine cannot be read.
+pub fn taken_by(mountpoint: &Path, path: &Path) -> io::Result<Option<String>> {
+    let Some(entry) = MountEntry::at(path)?.filter(control::is_ours) else { return Ok(None) };
+    let what = match control::probe(path) {
+        Health::Alive => format!("{} is mounted there already", entry.source.display()),
+        Health::Dead => "the server of the mount there has died".to_owned(),
+        Health::Silent => "the server of the mount there does not answer".to_owned(),
+    };
+    let shown = mountpoint.display();
+    Ok(Some(format!("cannot mount on '{shown}': {what}; `outrigger umount {shown}` ends that mount")))
 }
 
 /// SIGTERM and SIGINT end the mount, SIGHUP drops caches, SIGIO means that another process opens the image.

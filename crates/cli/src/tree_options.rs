@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of every command about the trees it opens.
 
-use crate::drivers::{DRIVERS, DriverProgram};
+use crate::drivers::{DRIVERS, DriverProgram, tables};
 use crate::location::{Base, Location};
 use crate::status::Failure;
 use crate::trees::LAYERS;
@@ -52,12 +52,17 @@ impl TreeOptions {
         }
     }
 
-    /// The same where files of layers are named by absolute paths: for trees that a process opens after it has left its working
+    /// The same where files of layers and drivers are named by absolute paths: for trees that a process opens after it has left its working
     /// directory.
     ///
     /// # Errors
     /// What hinders asking for the working directory.
     pub fn with_absolute_files(mut self) -> Result<Self, Failure> {
+        let of_drivers: Vec<&OptionTable> = DRIVERS.iter().flat_map(tables).collect();
+        for list in &mut self.opt {
+            let absolute = with_absolute_files(list, &of_drivers);
+            *list = absolute.map_err(|error| Failure::serious(format!("--opt {list}: {error}")))?;
+        }
         for spec in &mut self.layer {
             let Some((name, list)) = spec.split_once('=') else { continue };
             let Some(layer) = LAYERS.iter().find(|layer| layer.name == name) else { continue };
@@ -92,8 +97,10 @@ impl TreeOptions {
 /// last item, up to the end of the list.
 fn with_absolute_files(list: &str, tables: &[&OptionTable]) -> io::Result<String> {
     let value_of = |key: &str| {
-        let known = tables.iter().flat_map(|table| table.options);
-        known.filter(|option| option.is(key)).map(|option| option.value).next().unwrap_or_default()
+        let known = tables.iter().flat_map(|table| table.options).find(|option| option.is(key));
+        // Those of ssh_config(5) that name files are called so, and stand in no table.
+        let is_file = || key.len() > "file".len() && key.to_ascii_lowercase().ends_with("file");
+        known.map_or_else(|| if is_file() { "FILE" } else { "" }, |option| option.value)
     };
     let absolute = |path: &str| std::path::absolute(path).map(|path| path.display().to_string());
     let (mut items, mut rest) = (Vec::new(), list);
@@ -101,7 +108,7 @@ fn with_absolute_files(list: &str, tables: &[&OptionTable]) -> io::Result<String
         let (item, after) = rest.split_once(',').unwrap_or((rest, ""));
         let (key, value) = item.split_once('=').unwrap_or((item, ""));
         match value_of(key) {
-            "FILE" if !value.is_empty() && !value.starts_with('~') => {
+            "FILE" | "DIR" if !value.is_empty() && value != "none" && !value.starts_with(['~', '%', '$']) => {
                 items.push(format!("{key}={}", absolute(value)?));
             }
             "LOCATION" if item.contains('=') => {
@@ -157,6 +164,18 @@ mod tests {
             "fault=op=read,error=EIO".to_owned(),
         ];
         assert_eq!(options.with_absolute_files().unwrap().layer, expected);
+        let opt = [
+            "ca=ca.pem,port=1",
+            "cache_dir=~/c,F=/etc/ssh",
+            "IdentityFile=key,uidfile=sub/users,UserKnownHostsFile=none",
+        ];
+        let options = TreeOptions { opt: opt.map(str::to_owned).to_vec(), ..TreeOptions::default() };
+        let expected = [
+            format!("ca={here}/ca.pem,port=1"),
+            opt[1].to_owned(),
+            format!("IdentityFile={here}/key,uidfile={here}/sub/users,UserKnownHostsFile=none"),
+        ];
+        assert_eq!(options.with_absolute_files().unwrap().opt, expected);
         let options =
             TreeOptions { layer: vec!["union=upper=sftp://host/dir".to_owned()], ..TreeOptions::default() };
         assert_eq!(options.with_absolute_files().unwrap().layer, ["union=upper=sftp://host/dir"]);

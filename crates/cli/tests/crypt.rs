@@ -7,7 +7,7 @@ use std::fs::{self, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::PathBuf;
-use support::{Place, can_mount, kill_server};
+use support::{PROGRAM, Place, can_mount, kill_server};
 
 /// A place with an encrypted tree in `below`, whose passphrase is in `pass`.
 fn encrypted() -> Place {
@@ -46,6 +46,9 @@ fn commands_show_what_is_encrypted() {
     let place = encrypted();
     let refused = init(&place, "below").refused(1);
     assert!(refused.contains("there is an outrigger-crypt.json already"), "{refused}");
+    // Nobody types a passphrase for nothing.
+    let refused = place.run_as("setsid", &["-w", PROGRAM, "crypt", "init", "below"]).refused(1);
+    assert!(refused.contains("there is an outrigger-crypt.json already"), "{refused}");
     let content = "secret words ".repeat(1000);
     place.file("letter", &content);
     let layer = |rest: &[&'static str]| [&["--layer", "crypt=passfile=pass,plain"], rest].concat();
@@ -65,6 +68,7 @@ fn commands_show_what_is_encrypted() {
     // Nothing is stored in clear by mistake.
     let refused = place.run(&["--layer", "crypt=passfile=pass", "cp", "letter", "below/clear"]).refused(1);
     assert!(refused.contains("outrigger crypt init"), "{refused}");
+    assert!(refused.contains("cp: '/': --layer crypt=") && refused.contains("crypt=plain"), "{refused}");
     assert!(!place.at("below/clear").exists());
     secret(&place, "wrong", "battery staple\n");
     let refused = place.run(&["--layer", "crypt=passfile=wrong", "ls", "below::/"]).refused(2);
@@ -136,8 +140,9 @@ fn check_counts_each_damaged_name_of_a_directory() {
 fn a_secret_that_cannot_be_had_is_what_the_error_names() {
     let place = Place::new();
     fs::create_dir(place.at("below")).expect("a directory");
-    let refused = place.run_as("setsid", &["-w", support::PROGRAM, "crypt", "init", "below"]).refused(1);
+    let refused = place.run_as("setsid", &["-w", PROGRAM, "crypt", "init", "below"]).refused(1);
     assert!(refused.contains("no terminal") && refused.contains("passfile=FILE"), "{refused}");
+    assert!(refused.contains("--passfile FILE"), "{refused}");
     secret(&place, "pass", "right");
     init(&place, "below").ok();
     secret(&place, "other", "wrong");
@@ -203,4 +208,47 @@ fn a_mount_survives_its_server_and_shows_damage() {
     let error = fs::read(&path).map(|content| content.len()).expect_err("it was cut");
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::BADMSG.raw_os_error()));
     place.run(&["umount", "m"]).ok();
+}
+
+/// Two that write to one tree lose each other's changes, by whatever they do it.
+#[test]
+fn a_tree_is_changed_in_one_place_at_a_time() {
+    if !can_mount() {
+        return;
+    }
+    let place = encrypted();
+    fs::create_dir(place.at("n")).expect("a directory");
+    place.file("letter", "text");
+    let mount = |options: &str, at: &'static str| {
+        place.run(&["mount", "--layer", "crypt=passfile=pass", "-o", options, "below", at])
+    };
+    let layer =
+        |rest: &[&'static str]| place.run(&[&["--layer", "crypt=passfile=pass,plain"][..], rest].concat());
+    mount("rw", "m").ok();
+    fs::write(place.at("m/file"), "mounted").expect("it is written");
+    let is_busy = |said: support::Said| {
+        let why = said.refused(1);
+        let expected = ["another process uses the encrypted tree", "`outrigger status`"];
+        assert!(expected.iter().all(|part| why.contains(part)), "{why}");
+        why
+    };
+    assert!(is_busy(mount("rw", "n")).contains("(process "), "it is named");
+    is_busy(mount("ro", "n"));
+    is_busy(place.run(&["crypt", "passwd", "--passfile", "pass", "--new-passfile", "pass", "below"]));
+    // The next worker has the lock of the one that died.
+    kill_server(&place, "KILL");
+    assert_eq!(fs::read_to_string(place.at("m/file")).expect("it is read"), "mounted");
+    is_busy(layer(&["cp", "letter", "below::/letter"]));
+    // Reading is safe: what is read is authentic.
+    assert_eq!(layer(&["cat", "below::/file"]).ok(), "mounted");
+    layer(&["cp", "below::/file", "copy"]).ok();
+    place.run(&["umount", "m"]).ok();
+    layer(&["cp", "letter", "below::/letter"]).ok();
+    mount("ro", "m").ok();
+    mount("ro", "n").ok();
+    is_busy(layer(&["rm", "below::/letter"]));
+    assert_eq!(fs::read_to_string(place.at("n/letter")).expect("it is read"), "text");
+    place.run(&["umount", "m"]).ok();
+    place.run(&["umount", "n"]).ok();
+    layer(&["rm", "below::/letter"]).ok();
 }

@@ -338,6 +338,31 @@ fn a_fuse_program_is_started_again_and_nobody_notices() {
 }
 
 #[test]
+fn a_program_that_mounts_nothing_and_one_that_is_guarded_already_are_refused() {
+    if !can_mount() || !has("bindfs") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.file("other/g", "content");
+    fs::create_dir(place.at("empty")).unwrap();
+    let said = place.run(&["guard", "--", "sleep", "0"]).refused(1);
+    assert!(said.contains("guard: sleep has mounted nothing; it ended with exit status 0"), "{said}");
+    // bindfs mounts on an empty directory, and refuses another one by itself.
+    for tree in ["empty", "src"] {
+        place.run(&["guard", "--", "bindfs", tree, "m"]).ok();
+        let said = place.run(&["guard", "--", "bindfs", "other", "m"]);
+        assert_eq!((said.code, &*said.out), (Some(1), ""), "{said:?}");
+        let expected = ["cannot mount on '", "is mounted there already", "guard --replace"];
+        assert!(expected.iter().all(|part| said.err.contains(part)), "{said:?}");
+        let program = descendant(place.server(), "bindfs").unwrap();
+        assert!(is_running(program) && !place.at("m/g").exists(), "the first one goes on");
+        place.run(&["umount", "m"]).ok();
+        assert!(!place.is_mounted());
+    }
+}
+
+#[test]
 fn an_unmount_tells_of_a_program_that_does_not_end() {
     if !can_mount() || !has("bindfs") {
         return;

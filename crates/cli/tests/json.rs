@@ -184,3 +184,24 @@ fn mounts_and_their_requests_are_as_documented() {
     tracer.wait().unwrap();
     place.run(&["umount", "m"]).ok();
 }
+
+#[test]
+fn a_command_line_that_cannot_be_understood_is_an_object_too() {
+    let place = Place::new();
+    for (words, command, part) in [
+        (&["--json", "ls", "--no-such-option"][..], "ls", "--no-such-option"),
+        (&["mount", "--json", "here"], "mount", "DIR"),
+        (&["--json", "no-such-command"], "outrigger", "no-such-command"),
+        (&["--json", "fuse.outrigger:/x"], "outrigger", "is no command"),
+    ] {
+        let said = place.run(words);
+        assert_eq!((said.code, &*said.out, said.err.lines().count()), (Some(2), "", 1), "{said:?}");
+        let object: Value = serde_json::from_str(&said.err).expect(&said.err);
+        let error = object["error"].as_str().expect(&said.err);
+        assert_eq!(object["command"].as_str(), Some(command), "{said:?}");
+        assert!(error.contains(part) && !error.contains("Usage:"), "{error}");
+        check("Message", &said.err);
+    }
+    let said = place.run(&["ls", "--no-such-option", "--", "--json"]);
+    assert!(said.err.contains("Usage:"), "{said:?}");
+}

@@ -105,6 +105,7 @@ fn a_copy_that_does_not_fit_leaves_its_room_to_others() {
     assert_eq!(append("large").unwrap_err().raw_os_error(), Some(28));
     append("small").unwrap();
     place.unmount("m");
-    place.run_as("umount", &["upper"]).ok();
+    // umount(8) does not wait for the server, which has a directory of it open until it ends.
+    place.unmount("upper");
     assert!(place.at("lower/small").exists());
 }

@@ -189,6 +189,17 @@ impl fmt::Debug for LayerInfo {
     }
 }
 
+/// What a tree is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// By a command that changes nothing in it, and ends soon.
+    Looks,
+    /// To show it to other programs, which change nothing.
+    Shows,
+    /// To change it.
+    Changes,
+}
+
 /// Where a driver or a layer is to stand.
 #[derive(Clone, Copy)]
 pub struct Site<'a> {
@@ -198,6 +209,8 @@ pub struct Site<'a> {
     pub keep: Option<&'a Arc<dyn Keep>>,
     /// Whether the requests are those of other programs, which must not wait for our output.
     pub serves_others: bool,
+    /// What the tree is used for; a layer is told, a driver has its options.
+    pub usage: Usage,
     /// How many layers of the same name there are below; 0 for a driver.
     pub same_below: usize,
     /// What a layer is to stand on; `None` for a driver.
@@ -228,6 +241,7 @@ impl<'a> Site<'a> {
             runtime,
             keep: None,
             serves_others: false,
+            usage: Usage::Changes,
             same_below: 0,
             below: None,
             timeout: None,

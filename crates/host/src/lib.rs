@@ -7,9 +7,11 @@
 //! * [`PrivateDir`] keeps files where other users can neither put nor exchange any.
 //! * [`ask_no_one`] gives up the terminal.
 //! * [`ask_at_terminal`] and [`private_file`] are where secrets come from.
+//! * [`locked_by`] says who has locked a file.
 //! * [`send_with`] and [`receive_with`] pass descriptors on.
 
 mod file;
+mod locks;
 mod private;
 mod rights;
 mod secret;
@@ -18,6 +20,7 @@ mod terminal;
 mod users;
 
 pub use file::HostFile;
+pub use locks::locked_by;
 pub use private::{PrivateDir, own_dir};
 pub use rights::{receive_with, send_with};
 pub use secret::{ask_at_terminal, private_file};

@@ -125,13 +125,18 @@ pub enum Error {
         sent: bool,
     },
     /// No reply came in time; it may still come, and is dropped then.
-    #[error("no answer for {} s", .after.as_secs_f32())]
+    #[error("no answer for {} s", tenths(*.after))]
     TimedOut {
         /// How long it was waited for.
         after: Duration,
         /// Whether the request may have reached the other side.
         sent: bool,
     },
+}
+
+/// Seconds as people read them.
+fn tenths(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).round() / 10.0
 }
 
 impl Error {

@@ -14,7 +14,7 @@ use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
 use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -29,24 +29,25 @@ pub(super) struct Opening {
 /// A tree that a name leads to.
 pub(super) struct Opener {
     leads: Leads,
-    shown: String,
-    identity: String,
+    /// Most trees of a large map are never asked for these.
+    shown: OnceLock<String>,
+    identity: OnceLock<String>,
     opening: Arc<Opening>,
 }
 
 impl Opener {
     pub(super) fn new(leads: Leads, opening: Arc<Opening>) -> Self {
-        Opener { shown: leads.shown(), identity: leads.identity(), leads, opening }
+        Opener { leads, shown: OnceLock::new(), identity: OnceLock::new(), opening }
     }
 }
 
 impl OpenTree for Opener {
     fn location(&self) -> &str {
-        &self.shown
+        self.shown.get_or_init(|| self.leads.shown())
     }
 
     fn identity(&self) -> &str {
-        &self.identity
+        self.identity.get_or_init(|| self.leads.identity())
     }
 
     fn open(&self) -> BoxFuture<'static, Result<Hosted>> {
@@ -61,9 +62,27 @@ impl OpenTree for Opener {
     }
 }
 
+/// What a tree is opened with.
+pub(super) fn trees(options: TreeOptions) -> Trees {
+    Trees::new(false, options, Cancel::default(), Rc::new(Report::new("automount")))
+}
+
+/// Whether the driver of a tree takes its options, as far as that shows before it is opened.
+///
+/// # Errors
+/// What the driver says about one of them.
+pub(super) fn check(trees: &Trees, leads: &Leads) -> std::result::Result<(), Failure> {
+    trees::check_options(trees, &leads.location, &[of_driver(&leads.options)])
+}
+
+/// Options without those that are of the tree as a whole.
+fn of_driver(options: &str) -> String {
+    options.split(',').filter(|item| !is_access(item)).collect::<Vec<_>>().join(",")
+}
+
 /// Opens a tree, and stays with it until it is closed.
 fn host(leads: Leads, options: TreeOptions, opened: oneshot::Sender<Result<Hosted>>) {
-    let trees = Trees::new(false, options, Cancel::default(), Rc::new(Report::new("automount")));
+    let trees = trees(options);
     let tree = match open(&trees, &leads) {
         Ok(tree) => tree,
         Err(failure) => {
@@ -98,11 +117,11 @@ fn is_access(item: &str) -> bool {
 }
 
 fn open(trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
-    let of_driver: Vec<&str> = leads.options.split(',').filter(|item| !is_access(item)).collect();
-    let mut options = vec![of_driver.join(",")];
+    let mut options = vec![of_driver(&leads.options)];
     if trees::guards_itself(trees, &leads.location, &options) {
         options.push("guard".to_owned());
     }
+    trees.are_read_only(is_read_only(&leads.options));
     trees::mountable(trees, &leads.location, &options, None)
 }
 

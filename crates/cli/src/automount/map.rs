@@ -61,6 +61,9 @@ pub enum Top {
     Tree(Leads),
 }
 
+/// What stands for any name when a line is looked at.
+const EXAMPLE: &[u8] = b"x";
+
 /// A word of a line; what was quoted has no special meaning.
 #[derive(Debug, Default)]
 struct Word {
@@ -122,11 +125,14 @@ impl Map {
         Map { hosts: schemes().map(|scheme| (scheme, String::new())).collect(), ..Map::default() }
     }
 
-    /// Reads a map. `permits` says why options are refused, if they are.
+    /// Reads a map. `permits` says why the options of a tree are refused, if they are.
     ///
     /// # Errors
     /// The number of a line, and what is wrong with it.
-    pub fn parse(text: &[u8], permits: impl Fn(&str) -> Result<(), String>) -> Result<Self, (usize, String)> {
+    pub fn parse(
+        text: &[u8],
+        permits: impl Fn(&Leads) -> Result<(), String>,
+    ) -> Result<Self, (usize, String)> {
         let mut map = Map::default();
         for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
             map.line(line, &permits).map_err(|wrong| (number + 1, wrong))?;
@@ -134,16 +140,13 @@ impl Map {
         Ok(map)
     }
 
-    fn line(&mut self, line: &[u8], permits: &impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
+    fn line(&mut self, line: &[u8], permits: &impl Fn(&Leads) -> Result<(), String>) -> Result<(), String> {
         let words = words(line)?;
         let Some((name, rest)) = words.split_first() else { return Ok(()) };
-        let options = |word: Option<&Word>| -> Result<String, String> {
-            let options = word.map(Word::text).unwrap_or_default();
-            permits(&options).map(|()| options)
-        };
+        let options = |word: Option<&Word>| word.map(Word::text).unwrap_or_default();
         if name.means(0, b'+') {
             return match rest {
-                [] | [_] => self.include(&name.text()[1..], options(rest.first())?),
+                [] | [_] => self.include(&name.text()[1..], options(rest.first()), permits),
                 _ => Err("+NAME takes one list of options".to_owned()),
             };
         }
@@ -155,8 +158,8 @@ impl Map {
             ));
         }
         let (location, options) = match rest {
-            [location] => (location, options(None)?),
-            [location, list] => (location, options(Some(list))?),
+            [location] => (location, options(None)),
+            [location, list] => (location, options(Some(list))),
             [] => return Err(format!("'{}' has no LOCATION", name.text())),
             _ => {
                 return Err(
@@ -167,6 +170,7 @@ impl Map {
         let is_wild = name.bytes == b"*" && name.means(0, b'*');
         let target = Target { location: parts(location), options };
         target.check()?;
+        permits(&target.of(EXAMPLE))?;
         if is_wild {
             return match self.others.replace(target) {
                 None => Ok(()),
@@ -182,11 +186,26 @@ impl Map {
         }
     }
 
-    fn include(&mut self, name: &str, options: String) -> Result<(), String> {
+    /// Options are right if one of the schemes takes them.
+    fn include(
+        &mut self,
+        name: &str,
+        options: String,
+        permits: &impl Fn(&Leads) -> Result<(), String>,
+    ) -> Result<(), String> {
         let known: Vec<&str> = schemes().filter(|scheme| name == "hosts" || *scheme == name).collect();
         if known.is_empty() {
             let all = schemes().collect::<Vec<_>>().join(", +");
             return Err(format!("'+{name}' is unknown: there are +hosts, +{all}"));
+        }
+        let one = |scheme: &&str| Leads {
+            location: format!("{scheme}://{}/", EXAMPLE.escape_ascii()).into(),
+            options: options.clone(),
+        };
+        let mut permitted = known.iter().map(one).map(|leads| permits(&leads));
+        let first = permitted.next().unwrap_or(Ok(()));
+        if first.is_err() && !permitted.any(|permitted| permitted.is_ok()) {
+            return first;
         }
         // One that is named by itself has options of its own, wherever it stands.
         for scheme in known {
@@ -273,7 +292,7 @@ impl Target {
 
     /// Whether a LOCATION can be meant wherever this process is, and names no program that a name could choose.
     fn check(&self) -> Result<(), String> {
-        let Leads { location, .. } = self.of(b"x");
+        let Leads { location, .. } = self.of(EXAMPLE);
         let shown = location.display();
         if location.is_empty() {
             return Err("an empty LOCATION names nothing".to_owned());
@@ -311,7 +330,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Map, (usize, String)> {
-        Map::parse(text.as_bytes(), |options| match options.contains("command=") {
+        Map::parse(text.as_bytes(), |leads| match leads.options.contains("command=") {
             true => Err("not permitted".to_owned()),
             false => Ok(()),
         })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The names of an automount: a map that is read again when its file changes.
 
-use super::hosted::{Opener, Opening};
+use super::hosted::{Opener, Opening, check, trees};
 use super::map::{Leads, Map, Top};
 use crate::status::Failure;
 use crate::tree_options::TreeOptions;
@@ -109,9 +109,13 @@ fn content(path: &Path) -> io::Result<Vec<u8>> {
 fn read(path: &Path, options: &TreeOptions) -> Result<Map, String> {
     let shown = path.display();
     let text = content(path).map_err(|error| format!("{shown}: {}", outrigger_core::Error::from(error)))?;
-    let permits = |list: &str| {
-        let allowed = options.allow("automount", &[list.to_owned()], "");
-        allowed.map_err(|failure| failure.to_string())
+    let trees = trees(options.clone());
+    let permits = |leads: &Leads| {
+        if leads.options.is_empty() {
+            return Ok(());
+        }
+        let allowed = options.allow("automount", std::slice::from_ref(&leads.options), "");
+        allowed.and_then(|()| check(&trees, leads)).map_err(|failure| failure.to_string())
     };
     Map::parse(&text, permits).map_err(|(line, wrong)| format!("{shown}:{line}: {wrong}"))
 }
@@ -140,13 +144,11 @@ impl Names for MapNames {
         }
     }
 
-    fn list(&self, dir: &[Name]) -> Vec<(Name, Found)> {
+    fn list(&self, dir: &[Name]) -> Vec<Name> {
         if !dir.is_empty() {
             return Vec::new();
         }
-        let map = self.map();
-        let names = map.tops().filter_map(|name| Name::new(name.to_vec()).ok());
-        names.filter_map(|name| Some((name.clone(), self.find(&[], &name)?))).collect()
+        self.map().tops().filter_map(|name| Name::new(name.to_vec()).ok()).collect()
     }
 }
 
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     fn names(names: &MapNames) -> Vec<String> {
-        names.list(&[]).into_iter().map(|(name, _)| name.to_string()).collect()
+        names.list(&[]).iter().map(Name::to_string).collect()
     }
 
     #[test]
@@ -186,7 +188,25 @@ mod tests {
             |path: &Path| MapNames::new(Some(path.to_owned()), TreeOptions::default()).err().unwrap();
         assert!(refused(&path).to_string().contains("No such file"));
         fs::write(&path, "\n\na h:/ ssh_command=evil\n").unwrap();
-        let refused = refused(&path).to_string();
-        assert!(refused.contains("map:3: ") && refused.contains("--allow-programs"), "{refused}");
+        let said = refused(&path).to_string();
+        assert!(said.contains("map:3: ") && said.contains("--allow-programs"), "{said}");
+        for (line, option) in [
+            ("a sftp://h/x ro,prot=22", "prot"),
+            ("a h:x ro,prot=22", "prot"),
+            ("* nfs://&/x nonsense", "nonsense"),
+            ("+ftp nonsense=1", "nonsense"),
+            ("+hosts nonsense", "nonsense"),
+            ("a sftp://h/x read_ahead=soon", "read_ahead"),
+        ] {
+            fs::write(&path, format!("# a comment\n{line}\n")).unwrap();
+            let said = refused(&path).to_string();
+            assert!(said.contains("map:2: ") && said.contains(option), "{line}: {said}");
+        }
+        fs::write(&path, "a sftp://h/x ro,port=22,IdentityFile=/k\n+hosts port=22\nb h:x read_ahead=1m\n")
+            .unwrap();
+        assert_eq!(
+            MapNames::new(Some(path), TreeOptions::default()).err().map(|error| error.to_string()),
+            None
+        );
     }
 }

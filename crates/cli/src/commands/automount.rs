@@ -36,7 +36,8 @@ use std::time::Duration;
 ///     +SCHEME           [OPTION,...]  a directory of hosts, as +sftp; +hosts: all
 ///
 /// Paths in it begin with a slash, and the option ro refuses changes of a tree. A backslash
-/// or double quotes take the meaning from blanks, #, & and *. The map is read again when its
+/// or double quotes take the meaning from blanks, #, & and *. Options that no driver of a host
+/// knows are errors of the map, with their line. The map is read again when its
 /// file has changed, and on SIGHUP; what is open stays as it is until it is closed.
 ///
 /// No one is asked for a password: keys, ssh-agent and ~/.netrc of the user who mounts have

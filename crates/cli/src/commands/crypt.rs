@@ -8,8 +8,11 @@ use crate::run::Run;
 use crate::status::Failure;
 use crate::trees;
 use clap::{Args, Subcommand};
-use outrigger_core::{Error, Service};
-use outrigger_layer_crypt::{Config, Cost, Keys, Source, change_secret, configuration, initialise};
+use outrigger_core::registry::Usage;
+use outrigger_core::{Error, Runtime, Service};
+use outrigger_layer_crypt::{
+    Config, Cost, Held, Keys, Source, can_initialise, change_secret, configuration, initialise,
+};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -130,7 +133,7 @@ fn wait<T: Send + 'static>(
     location: &OsStr,
     asking: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Failure> {
-    let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn outrigger_core::Runtime>;
+    let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
     context.trees.site(&runtime, None).wait_for(asking).map_err(|error| cannot(location, &error))
 }
 
@@ -149,6 +152,8 @@ impl Init {
         let Init { opener, memory, passes, location } = self;
         let failed = |error| cannot(&location, &error);
         let tree = below(context, &location)?;
+        let service = Arc::clone(&tree.service);
+        wait(context, &location, async move { can_initialise(&*service).await })?;
         let secret = opener.source().new_secret().map_err(failed)?;
         let cost = Cost { memory_kib: memory << 10, passes };
         let service = Arc::clone(&tree.service);
@@ -162,6 +167,10 @@ impl Passwd {
         let failed = |error| cannot(&location, &error);
         let tree = below(context, &location)?;
         let config = configured(context, &location, &tree.service)?;
+        let (service, runtime) = (Arc::clone(&tree.service), Arc::clone(&context.trees.runtime));
+        // The lock of who uses the tree is on the configuration, which is replaced.
+        let _held =
+            wait(context, &location, async move { Held::new(&*service, &*runtime, Usage::Changes).await })?;
         let old = opener.source().secret(&config).map_err(failed)?;
         // A wrong one is said before another is asked for.
         config.unwrap(&old).map_err(failed)?;

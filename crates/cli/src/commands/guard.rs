@@ -5,7 +5,7 @@ use super::mount::{is_serving, leave_terminal, start_in_background};
 use crate::context::Context;
 use crate::control::{self, Ask};
 use crate::drivers::{DriverOptions, opened};
-use crate::mounted::{self, Job};
+use crate::mounted::{self, Job, taken_by};
 use crate::run::Run;
 use crate::status::Failure;
 use crate::tree_options::seconds;
@@ -30,7 +30,8 @@ const READ_ONLY: u64 = 1;
 ///
 /// Runs a program that mounts a FUSE file system, as in `outrigger guard -- sshfs host:/ /mnt`, unchanged. Outrigger stands between
 /// the program and the kernel: when the program dies it is started again, and programs that use the mount see no error. A request
-/// that takes too long fails, and the mount goes on. Such a mount cannot be upgraded; `guard --replace` exchanges the program.
+/// that takes too long fails, and the mount goes on. Such a mount cannot be upgraded; `guard --replace` exchanges the program. A directory that
+/// is guarded already is refused.
 #[derive(Debug, Args)]
 pub struct Guard {
     /// Options of the mount (as for `mount`), and of the driver `fuse` (`outrigger drivers` lists them).
@@ -78,6 +79,7 @@ impl Guard {
         let of_driver = others.iter().chain(&hang).map(String::as_str).chain(limit);
         let source = self.command.join(OsStr::new(" "));
         let keeps = self.command.first().and_then(|program| keeps_changes(Path::new(program)));
+        let words = self.command.clone();
         let (launch, options_of_driver) = (Launch::new(self.command), DriverOptions::of(of_driver));
         let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
         let site = context.trees.site(&runtime, None);
@@ -85,7 +87,11 @@ impl Guard {
             &DRIVER,
             &options_of_driver,
             |given| LibFuse::open(launch, given, &site),
-            |error| Failure::serious(error.to_string()),
+            // Some programs mount on empty directories only.
+            |error| match words.iter().find_map(|word| in_use(Path::new(word))) {
+                Some(why) => Failure::serious(format!("{}; {why}", error.why().trim_end())),
+                None => Failure::serious(error.why()),
+            },
         );
         let program = Arc::new(started?);
         if program.mounted().argument.is_none() {
@@ -94,25 +100,36 @@ impl Guard {
                 "no word of the command is the mountpoint {target}: give it as an argument of its own"
             )));
         }
+        let mountpoint = program.mounted().target.clone();
+        if let Some(why) = in_use(&mountpoint) {
+            return Err(Failure::serious(why));
+        }
         // The mount is there nevertheless, so this changes no exit status.
         if let Some(risk) = keeps.filter(|_| program.mounted().flags & READ_ONLY == 0) {
             let _ = writeln!(io::stderr(), "outrigger guard: warning: {risk}");
         }
         let job = Job {
-            source,
-            mountpoint: program.mounted().target.clone(),
+            mountpoint,
             options: adopt(options, &program),
             list: String::new(),
             tree: Tree::of(
                 &context.trees,
+                &source,
                 Opened { service: program.clone(), control: Some(program), warnings: Vec::new() },
             )?,
+            source,
             seat: None,
             proxy: false,
             inherited: None,
         };
         mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) })
     }
+}
+
+/// Why nothing can be mounted on a directory that one of our mounts is on already, if one is.
+fn in_use(path: &Path) -> Option<String> {
+    let why = taken_by(path, &control::resolve(path).ok()?).ok()??;
+    Some(format!("{why}; `outrigger guard --replace DIR -- COMMAND` exchanges a program that is guarded"))
 }
 
 /// Has `command` serve a mount of ours.

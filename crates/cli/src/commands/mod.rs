@@ -142,7 +142,7 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
 
 /// Ends the program because its command line (`words`, without the program's name) cannot be understood, or because it asks
 /// for help.
-pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -> ExitCode {
+pub fn not_run(words: &[OsString], error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -152,11 +152,16 @@ pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -
             _ => ExitCode::SUCCESS,
         };
     }
-    let command = words.find_map(|word| {
+    let is_json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    let command = words.iter().find_map(|word| {
         let name = word.to_str()?;
         Some((name.to_owned(), exits(name)?))
     });
     let (command, exits) = command.unwrap_or((String::new(), Exits::Own));
+    let say = |text: String| match is_json {
+        true => messages::usage_record(&command, &text),
+        false => messages::warn(text.trim_end()),
+    };
     let unknown = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) if error.kind() == ErrorKind::UnknownArgument => Some(argument),
         _ => None,
@@ -166,7 +171,7 @@ pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -
         && word.contains([':', '/', '.'])
     {
         // So does mount(8) for the type fuse.outrigger.
-        messages::warn(format_args!(
+        say(format!(
             "outrigger: '{word}' is no command: it stands after one, as in `outrigger mount {word} DIR`; the type for mount(8) \
              and fstab(5) is outrigger, without \"fuse.\""
         ));
@@ -174,9 +179,9 @@ pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -
     }
     match unknown.and_then(|argument| Some((argument, instead(&command, argument)?))) {
         Some((argument, instead)) => {
-            messages::warn(format_args!("outrigger {command}: no option {argument} here: {instead}"));
+            say(format!("outrigger {command}: no option {argument} here: {instead}"));
         }
-        None => messages::warn(error.render().to_string().trim_end()),
+        None => say(error.render().to_string()),
     }
     exits.usage()
 }

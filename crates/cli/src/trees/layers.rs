@@ -2,8 +2,8 @@
 //! The layers a user can put on a tree with `--layer NAME[=ARGUMENT]`.
 
 use crate::status::Failure;
-use outrigger_core::registry::{self, LayerInfo, Made, Site};
-use outrigger_core::{Error, Keep, Runtime, Service, Stack};
+use outrigger_core::registry::{self, LayerInfo, Made, Site, Usage};
+use outrigger_core::{Errno, Error, Keep, Runtime, Service, Stack};
 use outrigger_host::users_caches;
 use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
 use outrigger_layer_fault::FaultControl;
@@ -88,23 +88,31 @@ pub(super) fn name(spec: &str) -> &str {
     spec.split_once('=').map_or(spec, |(name, _)| name)
 }
 
-/// Puts the layers named in `specs` on `service`, the first nearest to the driver; and the cache `cached` as near to it as it
+/// Puts the layers named in `specs` on `service`, the tree that users call `shown`, the first nearest to the driver; and the cache `cached` as near to it as it
 /// can be. A layer finds the runtime and other trees at its `site`.
 ///
 /// # Errors
 /// A sentence naming the layer that does not exist, cannot stand there or has a bad specification.
 pub fn stack(
-    service: Arc<dyn Service>,
+    (service, shown): (Arc<dyn Service>, &str),
     specs: &[String],
-    user: User,
+    (user, usage): (User, Usage),
     site: (&Arc<Threads>, Option<&dyn registry::Trees>),
     keep: Option<&Arc<dyn Keep>>,
     cached: Option<Cached>,
 ) -> Result<Layered, Failure> {
     let (runtime, trees) = site;
     let runtime = Arc::clone(runtime) as Arc<dyn Runtime>;
-    let mut builder =
-        StackBuilder { stack: Stack::new(service), controls: Vec::new(), user, runtime, trees, keep };
+    let mut builder = StackBuilder {
+        stack: Stack::new(service),
+        controls: Vec::new(),
+        shown,
+        user,
+        usage,
+        runtime,
+        trees,
+        keep,
+    };
     let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
     let (below, above) = specs.split_at(simulates.map_or(0, |last| last + 1));
     for spec in below {
@@ -126,7 +134,9 @@ pub fn stack(
 struct StackBuilder<'a> {
     stack: Stack,
     controls: Vec<Box<dyn Any>>,
+    shown: &'a str,
     user: User,
+    usage: Usage,
     runtime: Arc<dyn Runtime>,
     trees: Option<&'a dyn registry::Trees>,
     keep: Option<&'a Arc<dyn Keep>>,
@@ -152,12 +162,14 @@ impl StackBuilder<'_> {
         make: impl FnOnce(&Site<'_>) -> Result<Made, Error>,
     ) -> Result<Self, Failure> {
         let same_below = self.stack.names().iter().filter(|below| **below == name).count();
-        let serves_others = self.user == User::Mount;
+        let (serves_others, usage) = (self.user == User::Mount, self.usage);
         let (keep, trees, below) = (self.keep, self.trees, Some(self.stack.top()));
-        let site = Site { keep, trees, serves_others, same_below, below, ..Site::new(&self.runtime) };
+        let site = Site { keep, trees, serves_others, usage, same_below, below, ..Site::new(&self.runtime) };
         let made = make(&site).map_err(|error| {
             let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
-            Failure::serious(format!("--layer {spec}: {why}"))
+            let failure = Failure::serious(format!("'{}': --layer {spec}: {why}", self.shown));
+            // What a tree lacks is not the tree.
+            if error.errno == Errno::ENOENT { failure } else { failure.with(error.errno) }
         })?;
         self.controls.extend(made.control);
         let pushed = self.stack.push(made.layer);
@@ -190,7 +202,14 @@ mod tests {
             let specs: Vec<String> = specs.iter().map(|&spec| spec.to_owned()).collect();
             let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
             let cached = Cached { options: CacheOptions::default(), disk: None };
-            let layered = stack(driver, &specs, User::Mount, (&runtime, None), None, Some(cached));
+            let layered = stack(
+                (driver, "null"),
+                &specs,
+                (User::Mount, Usage::Changes),
+                (&runtime, None),
+                None,
+                Some(cached),
+            );
             let Ok(layered) = layered else { panic!("{specs:?} is refused") };
             assert_eq!((layered.names, layered.caches.len()), (expected.to_vec(), 1));
         }

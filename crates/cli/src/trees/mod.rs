@@ -14,7 +14,7 @@ pub use changed::Changed;
 pub use layers::LAYERS;
 pub use many::{Many, Reread};
 pub use origin::{Origin, is_unchanged};
-pub use remote::Opened;
+pub use remote::{Opened, check_options};
 pub use session::Trees;
 
 use crate::drivers::{DriverOptions, declared, opened, scheme, that_has};
@@ -71,14 +71,15 @@ impl Tree {
         Tree { one_user: true, many: Some(many), ..Tree::new(layered, None, None) }
     }
 
-    /// A tree that ends with the process that serves it, with the layers the user asked for.
+    /// A tree that ends with the process that serves it, with the layers the user asked for. Users call it `shown`.
     ///
     /// # Errors
     /// A sentence naming the layer that cannot be there.
-    pub fn of(trees: &Trees, opened: registry::Opened) -> Result<Self, Failure> {
-        let layers = &trees.options().layer;
+    pub fn of(trees: &Trees, shown: &OsStr, opened: registry::Opened) -> Result<Self, Failure> {
+        let (layers, shown) = (&trees.options().layer, shown.to_string_lossy());
+        let user = (User::Mount, trees.usage());
         let layered =
-            layers::stack(opened.service, layers, User::Mount, (&trees.runtime, Some(trees)), None, None)?;
+            layers::stack((opened.service, &shown), layers, user, (&trees.runtime, Some(trees)), None, None)?;
         Ok(Tree::new(layered, opened.control, None))
     }
 }
@@ -165,7 +166,9 @@ pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<O
         _ => (driver(trees, name, options, None)?, None, None),
     };
     let cache = cache.map(|options| Cached { options, disk: None });
-    let layered = layers::stack(service, layers, User::Command, (&trees.runtime, Some(trees)), None, cache)?;
+    let user = (User::Command, trees.usage_of(name));
+    let layered =
+        layers::stack((service, &shown(name)), layers, user, (&trees.runtime, Some(trees)), None, cache)?;
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, host })
 }
@@ -289,12 +292,12 @@ pub fn mountable(
         None => Location::of(text)?,
     };
     if let (Base::Program(command), true) = (&location.base, location.nested.is_empty()) {
-        return Tree::of(trees, program::named(trees, command, &options)?);
+        return Tree::of(trees, text, program::named(trees, command, &options)?);
     }
     if let (Base::Host(path), true, None) = (&location.base, location.nested.is_empty(), keep)
         && files::lasts(trees, path, &options) == Some(Lasts::Process)
     {
-        return Tree::of(trees, files::on_host(trees, path, &options)?);
+        return Tree::of(trees, text, files::on_host(trees, path, &options)?);
     }
     let one_user = is_remote(&location.base);
     let cache = match one_user {
@@ -305,7 +308,7 @@ pub fn mountable(
         // In a mount, every program follows links on this machine.
         options = options.with_default("contain_symlinks", "");
     }
-    let mut disk = None;
+    let (mut disk, shown) = (None, location.to_string());
     let (service, root) = match (&location.base, host_directory(trees, &location)?) {
         (Base::Remote { host, port, path }, _) if location.nested.is_empty() => {
             let directory = remote::at(trees, &Address { host, port: *port, path }, &options, keep)?;
@@ -327,9 +330,9 @@ pub fn mountable(
     };
     let cache = cache.map(|options| Cached { options, disk });
     let layered = layers::stack(
-        service,
+        (service, &shown),
         &trees.options().layer,
-        User::Mount,
+        (User::Mount, trees.usage()),
         (&trees.runtime, Some(trees)),
         keep,
         cache,
@@ -430,6 +433,14 @@ fn subtree(service: Arc<dyn Service>, root: Node) -> Result<Arc<dyn Service>, Fa
     }
     let stack = Stack::new(service).push(Subtree::new(root));
     Ok(stack.map_err(|error| Failure::serious(error.to_string()))?.service())
+}
+
+/// A tree as messages name it.
+fn shown(name: &TreeName) -> String {
+    match name {
+        TreeName::Whole(base) => Location { base: base.clone(), nested: Vec::new() }.to_string(),
+        TreeName::Inside(location) => location.to_string(),
+    }
 }
 
 fn cannot_open(shown: &str, error: &Error) -> Failure {

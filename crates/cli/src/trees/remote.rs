@@ -3,13 +3,14 @@
 
 use super::Trees;
 use super::layers::User;
-use crate::drivers::{DriverOptions, opened, that_has};
-use crate::location::Location;
+use crate::drivers::{self, DriverOptions, opened, scheme, that_has};
+use crate::location::{Base, Location};
 use crate::status::Failure;
 use outrigger_client::Client;
 use outrigger_core::registry::{Address, HostTree};
 use outrigger_core::{Errno, Keep, Runtime};
 use outrigger_layer_cache::{Options as CacheOptions, Policy, Ttls, Writes};
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,34 @@ const AHEAD: &[&str] = &["ahead", "sync_readdir", "read_ahead", "files_ahead", "
 fn for_a_command() -> CacheOptions {
     let policy = Policy { ttls: Ttls::For(Duration::from_secs(5)), writes: Writes::Through };
     CacheOptions { policy, memory: 32 << 20, ..CacheOptions::default() }
+}
+
+/// Whether trees of other hosts, and the cache of a mount of them, take these options, as far as that shows before one is opened.
+///
+/// # Errors
+/// What is wrong with one of them.
+pub fn check_options(trees: &Trees, text: &OsStr, lists: &[String]) -> Result<(), Failure> {
+    let (location, mut options) = (Location::parse(text), DriverOptions::parse(lists));
+    if !location.nested.is_empty() || !super::is_remote(&location.base) {
+        return Ok(());
+    }
+    cached(&mut options, &trees.options().layer, User::Mount)?;
+    let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
+    let site = trees.site(&runtime, None);
+    match &location.base {
+        Base::Remote { host, port, path } => {
+            let (_, open) = that_has(|driver| driver.hosts, "directories of hosts")?;
+            let address = Address { host, port: *port, path };
+            drivers::check(&options, |given| open(&address, given, &site).map(drop))
+        }
+        Base::Url { scheme: name, rest } => match (scheme(name), str::from_utf8(rest)) {
+            (Some(scheme), Ok(rest)) => {
+                drivers::check(&options, |given| (scheme.open)(rest, given, &site).map(drop))
+            }
+            _ => Ok(()),
+        },
+        Base::Host(_) | Base::Program(_) => Ok(()),
+    }
 }
 
 /// The directory of a host; with `keep`, it outlives this process.

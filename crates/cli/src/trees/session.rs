@@ -8,7 +8,7 @@ use crate::messages::Report;
 use crate::status::Failure;
 use crate::tree_options::TreeOptions;
 use outrigger_client::Settings;
-use outrigger_core::registry::Site;
+use outrigger_core::registry::{Site, Usage};
 use outrigger_core::{Cancel, Credentials, Keep, Runtime};
 use outrigger_runtime::Threads;
 use std::cell::{Cell, Ref, RefCell};
@@ -36,6 +36,8 @@ pub struct Trees {
     origin: RefCell<Option<Origin>>,
     /// Whether they are for a mount.
     mounts: Cell<bool>,
+    /// Whether what is mounted is only shown.
+    read_only: Cell<bool>,
     /// For how long at least a server that dies is started again.
     hold: Cell<Duration>,
 }
@@ -54,6 +56,7 @@ impl Trees {
             opened: RefCell::default(),
             origin: RefCell::default(),
             mounts: Cell::new(false),
+            read_only: Cell::new(false),
         }
     }
 
@@ -108,6 +111,25 @@ impl Trees {
     /// What is opened from here on is for a mount.
     pub(super) fn are_for_a_mount(&self) {
         self.mounts.set(true);
+    }
+
+    /// Whether programs can change what is mounted from here on.
+    pub fn are_read_only(&self, read_only: bool) {
+        self.read_only.set(read_only);
+    }
+
+    /// What a mount is used for.
+    pub(super) fn usage(&self) -> Usage {
+        if self.read_only.get() { Usage::Shows } else { Usage::Changes }
+    }
+
+    /// What the command does with the tree of this name.
+    pub(super) fn usage_of(&self, name: &TreeName) -> Usage {
+        let its = match name {
+            TreeName::Whole(base) => base,
+            TreeName::Inside(location) => &location.base,
+        };
+        if self.may_change(|base| base == its) { Usage::Changes } else { Usage::Looks }
     }
 
     /// Whether they are for a mount, which shows what there is.

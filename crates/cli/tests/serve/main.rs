@@ -279,6 +279,30 @@ fn who_is_refused_is_told_without_being_asked_for() {
     assert_eq!(said.lines().count(), 1, "a client cannot fill the log: {said}");
 }
 
+/// The superuser of a client is nobody here, unless the server says otherwise.
+#[test]
+fn a_refusal_by_squashing_names_what_lets_the_user_in() {
+    let place = Place::new();
+    place.file("tree/in", "content");
+    for (more, is_let_in) in [(&[][..], false), (&["--squash", "none"], true), (&["--map", "0:0"], true)] {
+        let args = [&["serve", "nfs", "--listen", "0", "--insecure", "tree"], more].concat();
+        let mut command = place.command(PROGRAM, &args);
+        command.env_remove("OUTRIGGER_LOG").stderr(Stdio::piped());
+        let mut serving = Serving::of(command);
+        let port = serving.port;
+        let file = format!("nfs://127.0.0.1:{port}/new");
+        let made = place.run(&["--opt", &format!("mountport={port}"), "touch", &file]);
+        assert_eq!(made.code == Some(0), is_let_in, "{more:?}: {made:?}");
+        signal(serving.child.id(), "TERM");
+        let mut said = String::new();
+        serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let names_it = ["root of a client is user 65534 here", "--squash none", "--map 0:UID"];
+        assert_eq!(names_it.iter().all(|part| said.contains(part)), !is_let_in, "{more:?}: {said}");
+        assert_eq!(place.at("tree/new").exists(), is_let_in, "{more:?}");
+        let _ = fs::remove_file(place.at("tree/new"));
+    }
+}
+
 #[test]
 fn a_service_manager_is_told_when_clients_can_come() {
     let place = Place::new();

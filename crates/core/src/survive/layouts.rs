@@ -11,6 +11,7 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("cache-open", 1),
     Layout::new("control", 2),
     Layout::new("crypt-key", 1),
+    Layout::new("crypt-lock", 1),
     Layout::new("fault-generations", 2),
     Layout::new("fuse-backings", 3),
     // The hundreds are those of the layout, the rest is the version of the encoding of replies.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which clients may ask, and on whose behalf a call is made.
 
-use outrigger_core::{Credentials, Groups};
+use outrigger_core::{Credentials, Groups, IdMap, SetAttrs};
+use outrigger_proto_nfs3::types::Status;
 use outrigger_proto_nfs3::xdr::rpc::{AUTH_NONE, Auth, AuthStatus};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -81,7 +82,11 @@ pub struct Callers {
     pub networks: Vec<Network>,
     /// Whether clients may come from ports that any user of a host can use. The user that such a client names may be anyone.
     pub any_port: bool,
-    /// On whose behalf.
+    /// Users of clients (here) and of the tree (there). What is in a map is squashed by nothing.
+    pub users: IdMap,
+    /// The same for groups.
+    pub groups: IdMap,
+    /// On whose behalf the calls of others are made.
     pub squash: Squash,
     /// User and group of the anonymous user.
     pub anonymous: (u32, u32),
@@ -92,7 +97,14 @@ pub const NOBODY: (u32, u32) = (65534, 65534);
 
 impl Default for Callers {
     fn default() -> Self {
-        Callers { networks: Vec::new(), any_port: false, squash: Squash::Root, anonymous: NOBODY }
+        Callers {
+            networks: Vec::new(),
+            any_port: false,
+            users: IdMap::default(),
+            groups: IdMap::default(),
+            squash: Squash::Root,
+            anonymous: NOBODY,
+        }
     }
 }
 
@@ -112,16 +124,63 @@ impl Callers {
 
     /// On whose behalf a call of `user` is made.
     pub(crate) fn credentials(&self, user: &User) -> Credentials {
-        let (User::Numbers { uid, gid, gids }, true) =
-            (user, self.squash != Squash::All && !(self.squash == Squash::Root && user.is_root()))
-        else {
+        let known = match user {
+            User::Numbers { uid, gid, gids } => self.user(*uid).map(|uid| (uid, gid, gids)),
+            User::Nobody => None,
+        };
+        let Some((uid, gid, gids)) = known else {
             let (uid, gid) = self.anonymous;
             return Credentials { groups: Groups::of(&[]), ..Credentials::new(uid, gid) };
         };
-        // A client cannot give the group of the superuser either.
-        let group = |gid: u32| if self.squash == Squash::Root && gid == 0 { self.anonymous.1 } else { gid };
-        let groups: Vec<u32> = gids.iter().map(|&gid| group(gid)).collect();
-        Credentials { groups: Groups::of(&groups), ..Credentials::new(*uid, group(*gid)) }
+        let groups: Vec<u32> = gids.iter().map(|&gid| self.group(gid)).collect();
+        Credentials { groups: Groups::of(&groups), ..Credentials::new(uid, self.group(*gid)) }
+    }
+
+    /// The user of the tree that a user of a client is; none for the anonymous one.
+    fn user(&self, uid: u32) -> Option<u32> {
+        self.users.there(uid).or_else(|| self.unmapped(&self.users, uid))
+    }
+
+    /// A client cannot give the group of the superuser either.
+    fn group(&self, gid: u32) -> u32 {
+        let known = self.groups.there(gid).or_else(|| self.unmapped(&self.groups, gid));
+        known.unwrap_or(self.anonymous.1)
+    }
+
+    /// What a number that no line of `map` has for clients stands for. One that means somebody else is nobody's.
+    fn unmapped(&self, map: &IdMap, id: u32) -> Option<u32> {
+        let is_squashed = match self.squash {
+            Squash::None => false,
+            Squash::Root => id == 0,
+            Squash::All => true,
+        };
+        (!is_squashed && map.here(id).is_none()).then_some(id)
+    }
+
+    /// The owner, user and group, that clients see for one of the tree.
+    pub(crate) fn shown(&self, (uid, gid): (u32, u32)) -> (u32, u32) {
+        let shown = |map: &IdMap, id, nobody| {
+            // The number of a file's owner may be that of another user at the client.
+            map.here(id).unwrap_or_else(|| if map.there(id).is_some() { nobody } else { id })
+        };
+        if self.users.is_empty() && self.groups.is_empty() {
+            return (uid, gid);
+        }
+        (shown(&self.users, uid, NOBODY.0), shown(&self.groups, gid, NOBODY.1))
+    }
+
+    /// Attributes with the owner in the tree whom the one that a client sets means.
+    ///
+    /// # Errors
+    /// `PERM` for a number that means somebody else in the tree.
+    pub(crate) fn meant(&self, attrs: SetAttrs) -> Result<SetAttrs, Status> {
+        let meant = |map: &IdMap, id: Option<u32>| match id.map(|id| (id, map.there(id))) {
+            None => Ok(None),
+            Some((_, Some(there))) => Ok(Some(there)),
+            Some((id, None)) if map.here(id).is_some() => Err(Status::PERM),
+            Some((id, None)) => Ok(Some(id)),
+        };
+        Ok(SetAttrs { uid: meant(&self.users, attrs.uid)?, gid: meant(&self.groups, attrs.gid)?, ..attrs })
     }
 }
 
@@ -147,10 +206,6 @@ impl User {
             return Err(AuthStatus::BAD_CREDENTIAL);
         }
         Ok(User::Numbers { uid, gid, gids })
-    }
-
-    fn is_root(&self) -> bool {
-        matches!(self, User::Numbers { uid: 0, .. })
     }
 }
 
@@ -240,5 +295,62 @@ mod tests {
         assert_eq!(seen(&callers, &Auth::none()).unwrap().uid, NOBODY.0);
         let kerberos = Auth { flavor: 6, body: Default::default() };
         assert_eq!(seen(&callers, &kerberos), Err(AuthStatus::TOO_WEAK));
+    }
+
+    fn map(pairs: &[(u32, u32)]) -> IdMap {
+        let mut map = IdMap::default();
+        assert!(pairs.iter().all(|&(client, server)| map.add(client, server)));
+        map
+    }
+
+    fn numbers(uid: u32, gid: u32, gids: &[u32]) -> User {
+        User::Numbers { uid, gid, gids: gids.to_vec() }
+    }
+
+    #[test]
+    fn who_is_in_a_map_is_the_user_there_and_others_are_squashed() {
+        let (users, groups) = (map(&[(1000, 501), (0, 7)]), map(&[(100, 20)]));
+        let of =
+            |squash| Callers { users: users.clone(), groups: groups.clone(), squash, ..Callers::default() };
+        let nobody = Credentials { groups: Groups::of(&[]), ..Credentials::new(NOBODY.0, NOBODY.1) };
+        let user =
+            |uid, gid, gids: &[u32]| Credentials { groups: Groups::of(gids), ..Credentials::new(uid, gid) };
+        for (squash, caller, expected) in [
+            (Squash::None, numbers(1000, 100, &[100, 5]), user(501, 20, &[20, 5])),
+            (Squash::None, numbers(8, 5, &[]), user(8, 5, &[])),
+            // Somebody else's numbers in the tree.
+            (Squash::None, numbers(501, 100, &[]), nobody.clone()),
+            (Squash::None, numbers(8, 20, &[20, 5]), user(8, NOBODY.1, &[NOBODY.1, 5])),
+            (Squash::Root, numbers(0, 0, &[0, 100]), user(7, NOBODY.1, &[NOBODY.1, 20])),
+            (Squash::All, numbers(1000, 5, &[100]), user(501, NOBODY.1, &[20])),
+            (Squash::All, numbers(8, 100, &[100]), nobody.clone()),
+            (Squash::None, User::Nobody, nobody.clone()),
+        ] {
+            assert_eq!(of(squash).credentials(&caller), expected, "{squash:?} {caller:?}");
+        }
+    }
+
+    #[test]
+    fn owners_are_shown_and_set_with_the_numbers_of_clients() {
+        let (users, groups) = (map(&[(1000, 501), (501, 1001)]), map(&[(100, 20)]));
+        let callers = Callers { users, groups, squash: Squash::None, ..Callers::default() };
+        for (owner, shown) in [
+            ((501, 20), (1000, 100)),
+            ((1001, 5), (501, 5)),
+            ((0, 0), (0, 0)),
+            // At a client these are others, whose files they are not.
+            ((1000, 100), NOBODY),
+        ] {
+            assert_eq!(callers.shown(owner), shown, "{owner:?}");
+        }
+        let set = |uid, gid| SetAttrs { uid, gid, mode: Some(0o600), ..SetAttrs::default() };
+        let meant = |uid, gid| callers.meant(set(uid, gid));
+        assert_eq!(meant(Some(1000), Some(100)), Ok(set(Some(501), Some(20))));
+        assert_eq!(meant(Some(501), None), Ok(set(Some(1001), None)));
+        assert_eq!(meant(Some(0), Some(5)), Ok(set(Some(0), Some(5))));
+        assert_eq!(meant(None, None), Ok(set(None, None)));
+        assert_eq!(meant(Some(1001), None), Err(Status::PERM));
+        assert_eq!(meant(None, Some(20)), Err(Status::PERM));
+        assert_eq!(Callers::default().shown((1000, 100)), (1000, 100));
     }
 }

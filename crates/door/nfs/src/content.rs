@@ -31,7 +31,7 @@ impl Export {
     }
 
     async fn set(&self, cx: &Cx, file: &Used<'_>, args: &SetAttrArgs) -> Outcome<()> {
-        let (node, attrs) = (file.node, convert::set_attrs(&args.attrs)?);
+        let (node, attrs) = (file.node, self.set_attrs(&args.attrs)?);
         if let Some(guard) = args.guard
             && convert::time(self.attr(cx, node).await?.ctime) != guard
         {

@@ -8,7 +8,9 @@ use crate::handle::{ExportId, FileId, Sealer};
 use crate::notice::Seldom;
 use crate::server::Paths;
 use outrigger_core::ops::GetAttr;
-use outrigger_core::{Abilities, Attr, Cx, Errno, Identity, Name, Node, Op, Result, Service, ask, hash};
+use outrigger_core::{
+    Abilities, Attr, Cx, Errno, Identity, Name, Node, Op, Result, Service, SetAttrs, ask, hash,
+};
 use outrigger_proto_nfs3::types::{self as nfs, FileHandle, Status, Verifier};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,17 +92,25 @@ impl Export {
     /// Says why someone was refused who may be allowed it at the client: it is another user here.
     fn tell_of_squashing(&self, cx: &Cx, what: &str) {
         let Callers { squash, anonymous, .. } = &self.callers;
-        let who = match squash {
-            Squash::None => return,
-            Squash::Root => "root",
-            Squash::All => "every user",
+        let (who, instead) = match squash {
+            Squash::None if self.callers.users.is_empty() => return,
+            Squash::None => {
+                ("a user whose number is that of somebody else here", "--map CLIENT:SERVER says who it is")
+            }
+            Squash::Root => {
+                ("root", "--squash root; --squash none lets it be root here, --map 0:UID another user")
+            }
+            Squash::All => (
+                "every user",
+                "--squash all; --squash none lets users keep their numbers, --map maps single ones",
+            ),
         };
         if (cx.cred.uid, cx.cred.gid) == *anonymous
             && let Some(more) = self.squashed.due()
         {
             let peer = cx.origin.peer.as_ref().map_or("a client", |peer| &peer.address);
             tracing::warn!(
-                "{peer} was refused '{what}' in '/{}': {who} of a client is user {} here (option squash){more}",
+                "{peer} was refused '{what}' in '/{}': {who} of a client is user {} here ({instead}){more}",
                 self.name,
                 anonymous.0
             );
@@ -128,8 +138,15 @@ impl Export {
         FileHandle::new(&self.sealer.seal(id)).expect("a handle of 53 bytes where 64 are allowed")
     }
 
+    /// Attributes as clients see them, with their own numbers of users and groups.
     pub(crate) fn attrs(&self, attr: &Attr) -> nfs::Attrs {
-        convert::attrs(attr, self.fsid)
+        let (uid, gid) = self.callers.shown((attr.uid, attr.gid));
+        nfs::Attrs { uid, gid, ..convert::attrs(attr, self.fsid) }
+    }
+
+    /// What a client sets, with the tree's numbers of users and groups.
+    pub(crate) fn set_attrs(&self, set: &nfs::SetAttrs) -> Outcome<SetAttrs> {
+        self.callers.meant(convert::set_attrs(set)?)
     }
 
     /// The attributes after an operation, which has not failed when they cannot be had.

@@ -99,7 +99,7 @@ impl Export {
             let entry = match args.how {
                 CreateHow::Unchecked(attrs) => self.create_or_take(cx, dir.node, &name, attrs).await?,
                 CreateHow::Guarded(attrs) => {
-                    self.new_file(cx, dir.node, &name, convert::set_attrs(&attrs)?).await?
+                    self.new_file(cx, dir.node, &name, self.set_attrs(&attrs)?).await?
                 }
                 CreateHow::Exclusive(verifier) => self.create_once(cx, dir.node, &name, verifier).await?,
             };
@@ -110,7 +110,7 @@ impl Export {
 
     /// A new file, or the regular file that has the name.
     async fn create_or_take(&self, cx: &Cx, dir: Node, name: &Name, attrs: nfs::SetAttrs) -> Outcome<Entry> {
-        let attrs = convert::set_attrs(&attrs)?;
+        let attrs = self.set_attrs(&attrs)?;
         match self.new_file(cx, dir, name, attrs.clone()).await {
             Err(Status::EXIST) => {}
             made => return made,
@@ -241,7 +241,7 @@ impl Export {
     ) -> Result<Created, WccFailed> {
         let made = async {
             let name = name(&args.at.name)?;
-            let (mode, initial, rest) = self.beginning(convert::set_attrs(&args.attrs)?, DIR_MODE);
+            let (mode, initial, rest) = self.beginning(self.set_attrs(&args.attrs)?, DIR_MODE);
             let make = MkDir { dir: dir.node, name: name.clone(), mode, umask: 0, initial };
             let entry = self.ask(cx, make).await?;
             let (at, rest) = ((dir.node, name.clone()), SetAttrs { size: None, ..rest });
@@ -261,7 +261,7 @@ impl Export {
             let target = Target::new(bytes::Bytes::copy_from_slice(&args.target));
             let target = target.map_err(|error| self.failed("symlink", &error))?;
             // A link has no permissions of its own.
-            let attrs = SetAttrs { mode: None, size: None, ..convert::set_attrs(&args.attrs)? };
+            let attrs = SetAttrs { mode: None, size: None, ..self.set_attrs(&args.attrs)? };
             let (_, initial, rest) = self.beginning(attrs, 0);
             let entry = self.ask(cx, SymLink { dir: dir.node, name: name.clone(), target, initial }).await?;
             let at = (dir.node, name.clone());
@@ -288,7 +288,7 @@ impl Export {
                 }
             };
             let rdev = device.map_or(Some(0), convert::rdev).ok_or(Status::INVAL)?;
-            let (mode, initial, rest) = self.beginning(convert::set_attrs(&attrs)?, FILE_MODE);
+            let (mode, initial, rest) = self.beginning(self.set_attrs(&attrs)?, FILE_MODE);
             let mode = kind.bits() | mode;
             let make = MkNod { dir: dir.node, name: name.clone(), mode, umask: 0, rdev, initial };
             let entry = self.ask(cx, make).await?;

@@ -180,22 +180,3 @@ fn loop_of(dev: u64, ino: u64) -> Option<String> {
         mounted_at(&folder_of(found.device)).map(|place| format!(", and {place}")).unwrap_or_default();
     Some(format!("{} is a loop device of it{mounted} (losetup --detach)", found.path().display()))
 }
-
-/// The process that has locked a file with flock(2), as far as /proc/locks tells.
-pub(crate) fn locked_by(file: &File) -> Option<String> {
-    let metadata = file.metadata().ok()?;
-    let (device, inode) = (metadata.dev(), metadata.ino());
-    let place = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let of_it = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let found = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str());
-        found.then(|| words[4].parse::<u32>().ok()).flatten().filter(|&number| number != 0)
-    };
-    let number = locks.lines().find_map(of_it)?;
-    let name = fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
-    Some(match name.trim() {
-        "" => format!("process {number}"),
-        name => format!("process {number}, {}", name.escape_debug()),
-    })
-}

@@ -9,10 +9,11 @@
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::{self, flock};
 use outrigger_core::{Errno, Error, Result};
+use outrigger_host::locked_by;
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::ops::Deref;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// The first byte of those for uses, and of those for uses that others are not to have.
 const USED: i64 = 100;
@@ -39,7 +40,7 @@ impl Held {
         match rustix::fs::flock(&held.0, operation) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let who = crate::host::locked_by(&held.0).map(|who| format!(" ({who})")).unwrap_or_default();
+                let who = locked_by(held.0.as_fd()).map(|who| format!(" ({who})")).unwrap_or_default();
                 let why = format!(
                     "another process uses this image{who}; it can be read meanwhile where all use it read-only (--opt ro, mount: -o ro)"
                 );

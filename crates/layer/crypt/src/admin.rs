@@ -10,7 +10,7 @@ use outrigger_core::ops::{
 };
 use outrigger_core::{Credentials, Cx, Errno, Handle, Node, OpCode, Result, Service, ask};
 
-fn cx() -> Cx {
+pub(crate) fn cx() -> Cx {
     Cx { slot: Cx::NO_SLOT, ..Cx::new(0, Credentials::ROOT, "crypt") }
 }
 
@@ -29,11 +29,11 @@ pub async fn configuration(service: &dyn Service) -> Result<Config> {
     Config::parse(&content.ok_or_else(none)?)
 }
 
-/// Makes an encrypted tree in an empty one.
+/// Whether an encrypted tree can be made in this one: to be asked before a secret is.
 ///
 /// # Errors
 /// `EEXIST` when there is one already, `ENOTEMPTY` when there is anything else.
-pub async fn initialise(service: &dyn Service, secret: &Secret, cost: Cost) -> Result<()> {
+pub async fn can_initialise(service: &dyn Service) -> Result<()> {
     let name = own(CONFIG);
     match ask(service, &cx(), Lookup { dir: Node::ROOT, name }).await {
         Ok(entry) => {
@@ -43,9 +43,20 @@ pub async fn initialise(service: &dyn Service, secret: &Secret, cost: Cost) -> R
         Err(error) if error.errno == Errno::ENOENT => {}
         Err(error) => return Err(error),
     }
-    if !is_empty(service).await? {
-        return Err(Errno::ENOTEMPTY.because("what is in the directory would be hidden: it has to be empty"));
+    match is_empty(service).await? {
+        true => Ok(()),
+        false => {
+            Err(Errno::ENOTEMPTY.because("what is in the directory would be hidden: it has to be empty"))
+        }
     }
+}
+
+/// Makes an encrypted tree in an empty one.
+///
+/// # Errors
+/// Those of [`can_initialise`].
+pub async fn initialise(service: &dyn Service, secret: &Secret, cost: Cost) -> Result<()> {
+    can_initialise(service).await?;
     let config = Config::wrap(&Master::random()?, secret, cost)?;
     replace(service, &config).await
 }

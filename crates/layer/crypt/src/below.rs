@@ -285,7 +285,11 @@ async fn raw(
     len: usize,
 ) -> Result<BytesMut> {
     let len = u32::try_from(len).map_err(|_| Errno::EINVAL)?;
-    match ask(service, cx, Read { node, handle, offset, len }).await? {
+    changeable(ask(service, cx, Read { node, handle, offset, len }).await?)
+}
+
+fn changeable(content: Payload) -> Result<BytesMut> {
+    match content {
         Payload::Bytes(bytes) => Ok(bytes.try_into_mut().unwrap_or_else(|shared| shared[..].into())),
         Payload::File(slice) => filled(&slice),
         chunks => Ok(chunks.into_bytes()?[..].into()),
@@ -313,6 +317,17 @@ pub(crate) async fn read_file(
     dir: Node,
     name: Name,
 ) -> Result<Option<Bytes>> {
+    Ok(content_of(service, cx, dir, name, changeable).await?.map(BytesMut::freeze))
+}
+
+/// What `take` makes of the content of a small file while that is open.
+pub(crate) async fn content_of<T>(
+    service: &dyn Service,
+    cx: &Cx,
+    dir: Node,
+    name: Name,
+    take: fn(Payload) -> Result<T>,
+) -> Result<Option<T>> {
     let node = match ask(service, cx, Lookup { dir, name }).await {
         Ok(entry) => entry.node,
         Err(error) if error.errno == Errno::ENOENT => return Ok(None),
@@ -321,14 +336,15 @@ pub(crate) async fn read_file(
     let flags = OpenFlags::empty();
     let content = match open_for(service, cx, node, flags).await {
         Ok(handle) => {
-            let content = raw(service, cx, node, handle, 0, OWN_MAX as usize + 1).await;
+            let (offset, len) = (0, OWN_MAX + 1);
+            let content = ask(service, cx, Read { node, handle, offset, len }).await.and_then(take);
             close(service, cx, node, handle, flags).await;
             content
         }
         Err(error) => Err(error),
     };
     let _ = ask(service, cx, Forget { node, count: 1 }).await;
-    Ok(Some(content?.freeze()))
+    Ok(Some(content?))
 }
 
 /// Makes a file with this content, or puts it into the one that is there; `sync` puts it on stable storage.

@@ -15,11 +15,12 @@
 //! | `below` | requests to the tree below that belong to no request from above |
 //! | `content`, `files` | reading, writing, sizes |
 //! | `directory` | names |
+//! | `held` | keeping others away |
 //! | `reader` | looking at single names and headers |
 //! | `admin` | making a tree, and another passphrase |
 //!
 //! # Limits
-//! * One process at a time writes to a file: another mount of the same tree sees what was written when it opens the file.
+//! * One process at a time changes a tree ([`Held`]); where the tree below cannot be locked, that is left to the user.
 //! * Changes of the layout of a file (`FALLOC_FL_COLLAPSE_RANGE`, `INSERT_RANGE`) are `EOPNOTSUPP`, ioctl(2) is `ENOTTY`.
 //! * The target of a link has at most 3039 bytes, the name of a user's attribute 173.
 //! * A file that cannot be read cannot be opened for writing, since parts of blocks are read first. Removing a directory takes the permission
@@ -34,6 +35,7 @@ mod content;
 mod directory;
 mod files;
 mod format;
+mod held;
 mod keys;
 mod names;
 mod notices;
@@ -41,9 +43,10 @@ mod reader;
 mod secret;
 mod state;
 
-pub use admin::{change_secret, configuration, initialise};
+pub use admin::{can_initialise, change_secret, configuration, initialise};
 pub use config::{CONFIG_MAX, Config, Cost, Secret};
 pub use format::{BLOCK, HEADER, OVERHEAD, Record, SIZE_MAX, SLOT, plain_size, sealed_size, slot_at};
+pub use held::Held;
 pub use keys::{ID, Id, Keys, MASTER, Master};
 pub use names::CONFIG;
 pub use reader::Reader;
@@ -59,7 +62,7 @@ use outrigger_core::option::option;
 use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::survive::{Layout, Text};
 use outrigger_core::{
-    Abilities, Answer, Cx, Errno, Layer, Name, Node, Notify, OpCode, OpSet, OptionTable, Place, Reply,
+    Abilities, Answer, Cx, Errno, Error, Layer, Name, Node, Notify, OpCode, OpSet, OptionTable, Place, Reply,
     Request, Result, Service, Traverse,
 };
 use state::Inner;
@@ -124,17 +127,24 @@ fn make_layer(list: &str, site: &Site<'_>) -> Result<Made> {
     let argument = Argument::parse(list)?;
     match Crypt::open(&argument.source, site) {
         Err(error) if argument.plain && error.errno == Errno::ENOENT => Ok(Made::layer(Plain)),
+        Err(Error { errno: Errno::ENOENT, reason }) => Err(Errno::ENOENT.because(format!(
+            "{}; with `plain` (--layer crypt=plain) trees without one are shown, and changed, as they are",
+            reason.unwrap_or_default()
+        ))),
         opened => opened.map(Made::layer),
     }
 }
 
-/// The layer.
-pub struct Crypt(Arc<Inner>);
+/// The layer, and what keeps others away from the tree.
+pub struct Crypt {
+    inner: Arc<Inner>,
+    _held: Option<Held>,
+}
 
 impl Crypt {
     /// The layer, where another process goes on when this one dies.
     fn with_successor(mut self) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.has_successor = true;
         }
         self
@@ -142,12 +152,12 @@ impl Crypt {
 
     /// The layer with these keys.
     pub fn new(keys: Keys) -> Self {
-        Crypt(Arc::new(Inner::new(keys, None)))
+        Crypt { inner: Arc::new(Inner::new(keys, None)), _held: None }
     }
 
     /// The same, which notes what it finds in directories and cannot show.
     pub fn noting(keys: Keys, strangers: Strangers) -> Self {
-        Crypt(Arc::new(Inner::new(keys, Some(strangers))))
+        Crypt { inner: Arc::new(Inner::new(keys, Some(strangers))), _held: None }
     }
 
     /// The layer for the tree below, whose configuration is there.
@@ -160,16 +170,40 @@ impl Crypt {
         let kept = kept.transpose()?.map(|region| region.area);
         let noted = kept.as_ref().and_then(|area| area.view::<Kept<'_>>().master().get());
         if let Some(master) = noted.and_then(|bytes| Master::of(&bytes)) {
-            return Ok(Crypt::new(Keys::of(&master)).with_successor());
+            let layer = Crypt { _held: Crypt::still_held(site), ..Crypt::new(Keys::of(&master)) };
+            return Ok(layer.with_successor());
         }
         let below = site.below.ok_or_else(|| Errno::EINVAL.because("there is no tree below"))?;
         let service = Arc::clone(below);
         let config = site.wait_for(async move { configuration(&*service).await })?;
+        // Whom others keep away is told before a passphrase is asked for.
+        let held = Crypt::held(site)?;
         let master = config.unwrap(&source.secret(&config)?)?;
-        let layer = Crypt::new(Keys::of(&master));
+        let layer = Crypt { _held: Some(held), ..Crypt::new(Keys::of(&master)) };
         let Some(area) = kept else { return Ok(layer) };
         area.view::<Kept<'_>>().master().set(&master.0[..])?;
         Ok(layer.with_successor())
+    }
+
+    /// Keeps others away, also when another process goes on.
+    fn held(site: &Site<'_>) -> Result<Held> {
+        let below = site.below.ok_or_else(|| Errno::EINVAL.because("there is no tree below"))?;
+        let (service, runtime, usage) = (Arc::clone(below), Arc::clone(site.runtime), site.usage);
+        let held = site.wait_for(async move { Held::new(&*service, &*runtime, usage).await })?;
+        site.keep.map_or(Ok(()), |keep| held.leave_to(&**keep))?;
+        Ok(held)
+    }
+
+    /// The same for a process that takes over. Whatever hinders it, the mount goes on.
+    fn still_held(site: &Site<'_>) -> Option<Held> {
+        let former = site.keep.map_or(Ok(None), |keep| Held::of_predecessor(&**keep));
+        match former.and_then(|held| held.map_or_else(|| Crypt::held(site), Ok)) {
+            Ok(held) => Some(held),
+            Err(error) => {
+                tracing::warn!(%error, "the encrypted tree is not locked any more");
+                None
+            }
+        }
     }
 }
 
@@ -232,7 +266,7 @@ impl Layer for Crypt {
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        let below = Below::new(&self.0, next, cx);
+        let below = Below::new(&self.inner, next, cx);
         match request {
             Request::Read(op) => later(async move { below.read(op).await }),
             Request::Write(op) => later(async move { below.write(op).await }),
@@ -297,7 +331,7 @@ impl Layer for Crypt {
     }
 
     fn notify(&self, above: Arc<dyn Notify>) -> Arc<dyn Notify> {
-        Arc::new(Translated { inner: Arc::clone(&self.0), above })
+        Arc::new(Translated { inner: Arc::clone(&self.inner), above })
     }
 }
 
@@ -312,7 +346,7 @@ impl Crypt {
             return Answer::error(Errno::ENOSYS);
         }
         if let Some((node, _)) = request.returns() {
-            self.0.forget(node);
+            self.inner.forget(node);
         }
         next.call(cx, request).map(|mut reply| {
             reply.traverse(&mut Sizes);

@@ -50,7 +50,7 @@ impl Argument {
                 _ => return Err(OPTIONS.unknown(key)),
             };
             if value.is_empty() || argument.source != Source::Terminal {
-                return Err(Errno::EINVAL.because("one of passfile=FILE and keyfile=FILE"));
+                return Err(Errno::EINVAL.because("one of passfile=FILE and keyfile=FILE is expected"));
             }
             argument.source = next;
         }
@@ -66,7 +66,7 @@ impl Source {
     pub fn secret(&self, config: &Config) -> Result<Secret> {
         match self {
             Source::Terminal if !config.has_passphrase() => {
-                Err(Errno::EACCES.because("the tree has a key file: keyfile=FILE"))
+                Err(Errno::EACCES.because(format!("the tree has a key file: {}", spelt("keyfile"))))
             }
             Source::Terminal => asked("Passphrase: "),
             _ => self.in_file(),
@@ -108,11 +108,17 @@ impl Source {
     }
 }
 
+/// How a file is named: to the command, and to the layer.
+fn spelt(option: &str) -> String {
+    format!("--{option} FILE of `outrigger crypt`, or --layer crypt={option}=FILE")
+}
+
 fn asked(prompt: &str) -> Result<Secret> {
     let none = |error: std::io::Error| -> Error {
         let errno = Error::from(error).errno;
         Errno::EACCES.because(format!(
-            "there is no terminal to ask for the passphrase at ({errno}): passfile=FILE can have it"
+            "there is no terminal to ask for the passphrase at ({errno}): a file can have it, {}",
+            spelt("passfile")
         ))
     };
     ask_at_terminal(prompt).map(Zeroizing::new).map(Secret::Passphrase).map_err(none)

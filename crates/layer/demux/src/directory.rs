@@ -13,10 +13,10 @@ use outrigger_core::reply::{
 };
 use outrigger_core::{
     Answer, Attr, Class, Cx, Errno, FileKind, Generation, Name, Node, Reply, Request, Result, Target,
-    XattrName,
+    XattrName, lock,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Extended attributes of the root of a tree.
 const LOCATION: &str = "user.outrigger.location";
@@ -26,6 +26,9 @@ const ERROR: &str = "user.outrigger.error";
 /// Bytes that an entry of a listing counts as besides its name.
 const DIRENT: usize = 24;
 const DIRENT_PLUS: usize = 152;
+
+/// For how long a listing that goes on takes what its first piece knew.
+const LISTED: Duration = Duration::from_secs(60);
 
 /// What statvfs(3) says of the upper directories.
 const NO_SIZE: FsStat =
@@ -114,24 +117,27 @@ impl Inner {
 
     /// What a name in an upper directory leads to.
     fn find(&self, dir: Node, name: &Name) -> Result<Entry> {
-        let mut path = self.lock().upper(dir);
-        let found = self.names.find(&path, name);
-        path.push(name.clone());
-        let now = self.runtime.monotonic();
-        let node = {
-            let mut state = self.lock();
-            let node = match found {
-                Some(Found::Directory) => Some(state.add_upper(path)),
-                Some(Found::Tree(opener)) => Some(state.add_tree(path, opener, now)),
-                // A name that is gone leads to its tree as long as that is in use.
-                None => state.at(&path).filter(|node| {
-                    state.trees.get(&node.0).is_some_and(|tree| !matches!(tree.phase, Phase::Closed))
-                }),
-            };
-            state.numbers.refer(node.ok_or(Errno::ENOENT)?)
-        };
+        let path = self.lock().upper(dir);
+        let node = self.number_of(&path, name, true).ok_or(Errno::ENOENT)?;
         let (attr, attr_ttl) = self.shown_attr(node);
         Ok(Entry { node, generation: Generation(0), attr, entry_ttl: Ttl::from(Inner::TTL), attr_ttl })
+    }
+
+    /// The number of what a name in the upper directory at `path` leads to, with one more reference if it `refers`.
+    fn number_of(&self, path: &[Name], name: &Name, refers: bool) -> Option<Node> {
+        let found = self.names.find(path, name);
+        let path = [path, std::slice::from_ref(name)].concat();
+        let now = self.runtime.monotonic();
+        let mut state = self.lock();
+        let node = match found {
+            Some(Found::Directory) => state.add_upper(path),
+            Some(Found::Tree(opener)) => state.add_tree(path, opener, now),
+            // A name that is gone leads to its tree as long as that is in use.
+            None => state.at(&path).filter(|node| {
+                state.trees.get(&node.0).is_some_and(|tree| !matches!(tree.phase, Phase::Closed))
+            })?,
+        };
+        Some(if refers { state.numbers.refer(node) } else { node })
     }
 
     /// The attributes of an upper directory or of the root of a tree, as far as they are known, and for how long. Those of a tree that is
@@ -161,55 +167,76 @@ impl Inner {
         Attr { ino, mode, nlink: 2, uid, gid, atime, mtime, ctime, blksize: 4096, ..Attr::default() }
     }
 
-    /// What is in an upper directory, by cookie: positions follow from names, so they stay whatever is added or removed.
-    fn entries(&self, dir: Node) -> BTreeMap<(u64, Name), Node> {
-        let path = self.lock().upper(dir);
-        let listed = self.names.list(&path);
+    /// The names in an upper directory by cookie: positions follow from names, so they stay whatever is added or removed. A listing
+    /// that goes on takes what its first piece knew, so that all pieces together ask once.
+    fn names_in(&self, dir: Node, cookie: u64) -> Arc<Vec<(u64, Name)>> {
         let now = self.runtime.monotonic();
-        let mut state = self.lock();
-        let mut entries: BTreeMap<(u64, Name), Node> = BTreeMap::new();
-        for (name, found) in listed {
-            let place = [&path[..], std::slice::from_ref(&name)].concat();
-            let node = match found {
-                Found::Directory => state.add_upper(place),
-                Found::Tree(opener) => state.add_tree(place, opener, now),
-            };
-            entries.insert((cookie_of(&name), name), node);
+        let known = lock(&self.listing).clone();
+        if let Some(known) = known.filter(|known| cookie != 0 && known.is_of(dir, now)) {
+            return known.names;
         }
-        let in_use = state.in_use(&path);
-        entries.extend(in_use.map(|(name, node)| ((cookie_of(name), name.clone()), node)));
-        entries
+        let path = self.lock().upper(dir);
+        let mut names = self.names.list(&path);
+        names.extend(self.lock().in_use(&path).cloned());
+        let mut names: Vec<(u64, Name)> = names.into_iter().map(|name| (cookie_of(&name), name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let names = Arc::new(names);
+        *lock(&self.listing) = Some(Listing { dir, since: now, names: Arc::clone(&names) });
+        names
+    }
+
+    /// A piece of a listing, and whether it is the last one. Entries take `bytes` besides their names.
+    fn piece<T>(
+        &self,
+        dir: Node,
+        (cookie, size, bytes): (u64, u32, usize),
+        entry: impl Fn(u64, Name, Node) -> T,
+    ) -> (Vec<T>, bool) {
+        let (names, path) = (self.names_in(dir, cookie), self.lock().upper(dir));
+        let (mut room, mut entries) = (Room(size as usize), Vec::new());
+        for (cookie, name) in &names[names.partition_point(|(at, _)| *at <= cookie)..] {
+            let Some(node) = self.number_of(&path, name, false) else { continue };
+            if !room.takes(bytes + name.len(), entries.is_empty()) {
+                return (entries, false);
+            }
+            entries.push(entry(*cookie, name.clone(), node));
+        }
+        *lock(&self.listing) = None;
+        (entries, true)
     }
 
     fn list(&self, dir: Node, cookie: u64, size: u32) -> Dirents {
-        let mut room = Room(size as usize);
-        let mut list = Dirents { entries: Vec::new(), eof: true };
-        for ((cookie, name), node) in self.entries(dir).into_iter().filter(|((at, _), _)| *at > cookie) {
-            if !room.takes(DIRENT + name.len(), list.entries.is_empty()) {
-                list.eof = false;
-                break;
-            }
-            let kind = Some(FileKind::Directory);
-            list.entries.push(Dirent { ino: upper_ino(node), cookie, kind, name });
-        }
-        list
+        let kind = Some(FileKind::Directory);
+        let entry = |cookie, name, node| Dirent { ino: upper_ino(node), cookie, kind, name };
+        let (entries, eof) = self.piece(dir, (cookie, size, DIRENT), entry);
+        Dirents { entries, eof }
     }
 
     /// With attributes, but without references: a name is looked up when a program uses it.
     fn list_plus(&self, dir: Node, cookie: u64, size: u32) -> DirentsPlus {
-        let mut room = Room(size as usize);
-        let mut list = DirentsPlus { entries: Vec::new(), eof: true };
-        for ((cookie, name), node) in self.entries(dir).into_iter().filter(|((at, _), _)| *at > cookie) {
-            if !room.takes(DIRENT_PLUS + name.len(), list.entries.is_empty()) {
-                list.eof = false;
-                break;
-            }
+        let entry = |cookie, name, node| {
             let (attr, ttl) = (self.shown_attr(node).0, Ttl::NEVER);
             let (node, generation) = (Node::default(), Generation(0));
             let entry = Entry { node, generation, attr, entry_ttl: ttl, attr_ttl: ttl };
-            list.entries.push(DirentPlus { cookie, name, entry });
-        }
-        list
+            DirentPlus { cookie, name, entry }
+        };
+        let (entries, eof) = self.piece(dir, (cookie, size, DIRENT_PLUS), entry);
+        DirentsPlus { entries, eof }
+    }
+}
+
+/// The names of an upper directory while they are listed piece by piece.
+#[derive(Debug, Clone)]
+pub(crate) struct Listing {
+    dir: Node,
+    since: Duration,
+    names: Arc<Vec<(u64, Name)>>,
+}
+
+impl Listing {
+    fn is_of(&self, dir: Node, now: Duration) -> bool {
+        self.dir == dir && now < self.since + LISTED
     }
 }
 

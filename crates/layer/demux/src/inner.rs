@@ -2,6 +2,7 @@
 //! What all parts share, and how a tree is opened, used and closed.
 
 use crate::Options;
+use crate::directory::Listing;
 use crate::names::{Hosted, Names};
 use crate::notices::Heard;
 use crate::numbers::Life;
@@ -26,6 +27,8 @@ pub(crate) struct Inner {
     /// The times of the upper directories.
     pub(crate) born: Time,
     state: Mutex<State>,
+    /// The upper directory that was listed last, if that is not at its end.
+    pub(crate) listing: Mutex<Option<Listing>>,
     /// Opened after each change of a tree's phase.
     pub(crate) gate: Gate,
     /// Where notices go.
@@ -63,7 +66,8 @@ enum Entering {
 impl Inner {
     pub(crate) fn new(names: Arc<dyn Names>, runtime: Arc<dyn Runtime>, options: Options) -> Self {
         let (born, state) = (runtime.wall(), Mutex::new(State::default()));
-        Inner { names, runtime, options, born, state, gate: Gate::default(), above: OnceLock::new() }
+        let (listing, gate, above) = (Mutex::default(), Gate::default(), OnceLock::new());
+        Inner { names, runtime, options, born, state, listing, gate, above }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

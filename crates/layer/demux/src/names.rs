@@ -10,7 +10,7 @@ pub trait Names: Send + Sync {
     fn find(&self, dir: &[Name], name: &Name) -> Option<Found>;
 
     /// The names that a listing of the directory shows, besides trees that are in use.
-    fn list(&self, dir: &[Name]) -> Vec<(Name, Found)>;
+    fn list(&self, dir: &[Name]) -> Vec<Name>;
 }
 
 /// What a name leads to.

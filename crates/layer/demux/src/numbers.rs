@@ -136,11 +136,40 @@ impl Slot {
     pub(crate) fn ino(self, inner: u64) -> u64 {
         inner.wrapping_add(u64::from(self.0) << 48)
     }
+}
 
-    /// The first that is not `taken`.
-    pub(crate) fn free(taken: impl Fn(Slot) -> bool) -> Slot {
-        // Beyond 65,000 trees two share a slot.
-        (1..UPPER.0).map(Slot).find(|slot| !taken(*slot)).unwrap_or(Slot(1))
+/// Which slots trees have. Beyond 65,000 trees some share the first one.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    /// How many were given out at least once.
+    used: u16,
+    free: Vec<Slot>,
+    /// Trees that have the first slot besides another one.
+    sharing: usize,
+}
+
+impl Slots {
+    const SHARED: Slot = Slot(1);
+
+    /// A slot for one more tree.
+    pub(crate) fn take(&mut self) -> Slot {
+        if let Some(slot) = self.free.pop() {
+            return slot;
+        }
+        if self.used + 1 < UPPER.0 {
+            self.used += 1;
+            return Slot(self.used);
+        }
+        self.sharing += 1;
+        Slots::SHARED
+    }
+
+    /// A tree does not have this slot any more.
+    pub(crate) fn give_back(&mut self, slot: Slot) {
+        match self.sharing.checked_sub(1) {
+            Some(left) if slot == Slots::SHARED => self.sharing = left,
+            _ => self.free.push(slot),
+        }
     }
 }
 

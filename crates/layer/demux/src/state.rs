@@ -2,7 +2,7 @@
 //! What is known of the trees and of the numbers above.
 
 use crate::names::{Hosted, OpenTree};
-use crate::numbers::{Life, Numbers, Place, Slot};
+use crate::numbers::{Life, Numbers, Place, Slot, Slots};
 use outrigger_core::{Attr, Error, Name, Node, Result};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Trees that are not open and that the door does not refer to are kept up to this number.
 const KEPT: usize = 1024;
+/// How often they are looked through at least while there are more and new ones come.
+const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -20,6 +22,9 @@ pub(crate) struct State {
     uppers: HashMap<Node, Vec<Name>>,
     /// By the numbers of their roots.
     pub(crate) trees: HashMap<u64, Tree>,
+    slots: Slots,
+    /// When trees were looked through last for some to forget, and how many were left.
+    left: (Duration, usize),
     /// A task looks for trees that are idle.
     pub(crate) watches: bool,
 }
@@ -186,7 +191,7 @@ impl State {
             return node;
         }
         self.make_room(now);
-        let slot = Slot::free(|slot| self.trees.values().any(|tree| tree.slot == slot));
+        let slot = self.slots.take();
         let node = self.numbers.add(Place::Root);
         self.trees.insert(node.0, Tree::new(path.clone(), opener, slot, now));
         self.places.insert(path, node);
@@ -195,7 +200,10 @@ impl State {
 
     /// Forgets trees that are not open and that nothing refers to when there are many.
     fn make_room(&mut self, now: Duration) {
-        if self.trees.len() < KEPT {
+        // Those that have to stay are not looked at for each new one.
+        let (since, left) = self.left;
+        let is_early = self.trees.len() < 2 * left && now < since + PAUSE;
+        if self.trees.len() < KEPT || is_early {
             return;
         }
         let gone = |(&root, tree): (&u64, &Tree)| {
@@ -204,19 +212,22 @@ impl State {
         };
         let gone: Vec<(u64, Vec<Name>)> = self.trees.iter().filter_map(gone).collect();
         for (root, path) in gone {
-            self.trees.remove(&root);
+            if let Some(tree) = self.trees.remove(&root) {
+                self.slots.give_back(tree.slot);
+            }
             self.places.remove(&path);
             self.numbers.drop_root(Node(root));
         }
+        self.left = (now, self.trees.len());
     }
 
-    /// The trees below an upper directory, with their names, that a listing shows though [`crate::Names`] does not:
+    /// The names of trees below an upper directory that a listing shows though [`crate::Names`] does not:
     /// not those that cannot be opened, which any name may lead to.
-    pub(crate) fn in_use(&self, dir: &[Name]) -> impl Iterator<Item = (&Name, Node)> {
-        self.trees.iter().filter_map(move |(&root, tree)| {
+    pub(crate) fn in_use(&self, dir: &[Name]) -> impl Iterator<Item = &Name> {
+        self.trees.values().filter_map(move |tree| {
             let (name, parent) = tree.path.split_last()?;
             let shows = parent == dir && !matches!(tree.phase, Phase::Closed | Phase::Broken { .. });
-            shows.then_some((name, Node(root)))
+            shows.then_some(name)
         })
     }
 }

@@ -149,6 +149,14 @@ async fn who_asks_too_much_waits_for_room() {
     assert_eq!(peer.asked().await.1, "larger");
 }
 
+#[test]
+fn times_in_errors_are_rounded() {
+    for (millis, text) in [(30_002, "30 s"), (5000, "5 s"), (1549, "1.5 s")] {
+        let error = Error::TimedOut { after: Duration::from_millis(millis), sent: true };
+        assert_eq!(error.to_string(), format!("no answer for {text}"));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_does_not_come_is_not_waited_for() {
     let (mux, mut peer) = connected(Limits { patience: 5 * SECOND, ..Limits::default() });

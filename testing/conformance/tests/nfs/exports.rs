@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exports of one server with options of their own.
 
-use crate::support::{Client, options, serve, tree};
-use outrigger_core::{Inline, Service};
+use crate::support::{Client, options, serve, tree, user};
+use outrigger_core::{IdMap, Inline, Service, Stack};
 use outrigger_door_nfs::{Callers, Options, Squash, Tree};
 use outrigger_driver_mem::Mem;
+use outrigger_layer_permissions::Permissions;
 use outrigger_proto_nfs3::mount;
 use outrigger_proto_nfs3::nfs::procedure as nfs;
-use outrigger_proto_nfs3::types::Status;
+use outrigger_proto_nfs3::nfs::{ReadDirPlusArgs, SetAttrArgs};
+use outrigger_proto_nfs3::types::{Mode, SetAttrs, Status};
 use outrigger_proto_nfs3::xdr::rpc::AuthStatus;
 use outrigger_proto_nfs3::xdr::rpc::{self, Denied};
 use outrigger_runtime::Threads;
@@ -36,6 +38,54 @@ fn each_export_has_its_own_users() {
         let root = client.mount(path).unwrap();
         let file = client.create(root, "file");
         assert_eq!(client.call::<nfs::GetAttr>(&file).unwrap().uid, owner, "{path}");
+    }
+}
+
+/// Users 1000 and 1001 of the client are 501 and 1000 in the tree.
+#[test]
+fn users_of_clients_are_users_of_the_tree_and_see_their_own_numbers() {
+    let mut users = IdMap::default();
+    assert!(users.add(1000, 501) && users.add(1001, 1000));
+    let mut groups = IdMap::default();
+    assert!(groups.add(100, 20));
+    let service = Stack::new(mem()).push(Permissions::new(Arc::new(Threads::new()))).unwrap().service();
+    let of = |callers, name| Tree { service: service.clone(), ..export(name, callers) };
+    let mapped = Callers { users, groups, squash: Squash::All, ..options().callers };
+    let running = serve(vec![of(options().callers, "/tree"), of(mapped, "/mapped")], options());
+    let mut client = Client::new(running.address);
+    let (tree, root) = (client.mount("/tree").unwrap(), client.mount("/mapped").unwrap());
+    let open = SetAttrs { mode: Some(Mode(0o777)), ..SetAttrs::NONE };
+    client.call::<nfs::SetAttr>(&SetAttrArgs { object: tree, attrs: open, guard: None }).unwrap();
+
+    client.auth = user(1000, 100);
+    let file = client.create(root, "file");
+    let owner = |client: &mut Client, file| {
+        let attrs = client.call::<nfs::GetAttr>(&file).unwrap();
+        (attrs.uid, attrs.gid)
+    };
+    assert_eq!(owner(&mut client, file), (1000, 100), "as the client has it");
+    let entries = client.call::<nfs::ReadDirPlus>(&ReadDirPlusArgs {
+        dir: root,
+        cookie: 0,
+        verifier: [0; 8],
+        dir_count: 4096,
+        max_count: 8192,
+    });
+    let listed = entries.unwrap().entries.0.into_iter().find(|entry| entry.name[..] == *b"file").unwrap();
+    assert_eq!(listed.attrs.map(|attrs| (attrs.uid, attrs.gid)), Some((1000, 100)));
+    let theirs = client.look_up(tree, "file").unwrap();
+    assert_eq!(owner(&mut client, theirs), (501, 20), "as the tree has it");
+
+    // The owner may change the file; whom the tree's number is at the client may not, nor may those who are in no map.
+    let chmod = |client: &mut Client, mode| {
+        let attrs = SetAttrs { mode: Some(Mode(mode)), ..SetAttrs::NONE };
+        let set = client.call::<nfs::SetAttr>(&SetAttrArgs { object: file, attrs, guard: None });
+        set.map(drop).map_err(|failed| failed.status)
+    };
+    assert_eq!(chmod(&mut client, 0o640), Ok(()));
+    for (uid, gid) in [(1001, 100), (501, 20), (0, 0)] {
+        client.auth = user(uid, gid);
+        assert_eq!(chmod(&mut client, 0o666), Err(Status::PERM), "{uid}");
     }
 }
 

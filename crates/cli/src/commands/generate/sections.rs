@@ -90,6 +90,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "outrigger serve nfs --listen 0.0.0.0 --allow 192.0.2.0/24 --export /music=/srv/music --export /old=backup.tar.gz",
             "outrigger serve nfs --listen 0.0.0.0 --allow 192.0.2.0/24 --export /a=/srv/a --export-options /a=ro --export /b=/srv/b --export-options /b=all_squash,anonuid=1000,anongid=1000",
             "outrigger serve nfs --listen 2049 --insecure host:project",
+            "outrigger serve nfs --map 1000:501 --map-group 1000:20 /srv/music",
         ],
     ),
     ("umount", &["outrigger umount /mnt"]),

@@ -25,7 +25,7 @@ use left::Left;
 use outrigger_core::node_table::NodeTable;
 use outrigger_core::supervise::GIVEN_UP_FOR;
 use outrigger_core::{Error, Keep, Stack, StackError};
-use outrigger_door_nfs::{self as door, Callers, KEY_LEN, NOBODY, Paths, Server, Squash, needs_paths};
+use outrigger_door_nfs::{self as door, Callers, KEY_LEN, Paths, Server, Squash, needs_paths};
 use outrigger_guard::{GIVE_UP, Seat, TRY_AGAIN};
 use outrigger_layer_closesim::Control as Closes;
 use outrigger_layer_deadline::Deadline;
@@ -141,6 +141,7 @@ fn open(
     if !restarts && trees::guards_itself(&context.trees, &wanted.source, &driver) {
         driver.push("guard".to_owned());
     }
+    context.trees.are_read_only(options.read_only);
     let keep = restarts.then(|| Arc::clone(seat) as Arc<dyn Keep>);
     let tree = trees::mountable(&context.trees, &wanted.source, &driver, keep.as_ref())?;
     let wrong = |error: StackError| Failure::serious(error.to_string());
@@ -179,7 +180,7 @@ fn paths(keep: &dyn Keep) -> Result<Paths, Error> {
 
 /// Who may ask: the kernel, at a port that only the superuser can use; it says for whom.
 fn options_of(key: [u8; KEY_LEN]) -> door::Options {
-    let callers = Callers { networks: Vec::new(), any_port: false, squash: Squash::None, anonymous: NOBODY };
+    let callers = Callers { squash: Squash::None, ..Callers::default() };
     door::Options { callers, key, held: HELD }
 }
 

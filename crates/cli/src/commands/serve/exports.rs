@@ -2,6 +2,7 @@
 //! What is exported, and the options of an export, in the words of exports(5).
 
 use clap::ValueEnum;
+use outrigger_core::IdMap;
 use outrigger_door_nfs::{Callers, NOBODY, Network, Squash};
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -73,13 +74,16 @@ pub struct Terms {
     pub anonymous_uid: Option<u32>,
     pub anonymous_gid: Option<u32>,
     pub any_port: Option<bool>,
+    pub users: IdMap,
+    pub groups: IdMap,
     pub networks: Vec<Network>,
     /// Options of drivers.
     pub driver: Vec<String>,
 }
 
 /// Words of exports(5) that say what is so anyway.
-const NEEDLESS: &[&str] = &["sync", "no_subtree_check", "wdelay", "no_wdelay", "no_all_squash"];
+const NEEDLESS: &[&str] =
+    &["sync", "no_subtree_check", "wdelay", "no_wdelay", "no_all_squash", "map_identity"];
 
 /// Words of exports(5) that mean nothing here, and what to do instead.
 const ADVICE: &[(&[&str], &str)] = &[
@@ -92,6 +96,10 @@ const ADVICE: &[(&[&str], &str)] = &[
     (
         &["hide", "nohide", "crossmnt"],
         "an export is one tree: give another one a path of its own with --export",
+    ),
+    (
+        &["map_static", "map_daemon", "map_nis"],
+        "map=CLIENT:SERVER says which user of the tree a user of a client is, map_group=CLIENT:SERVER which group",
     ),
     (&["sec", "xprtsec"], "there is sec=sys only: allow=NETWORK says who may ask"),
     (
@@ -141,6 +149,8 @@ impl Terms {
                     anonymous(value.unwrap_or_default()).map_err(|why| format!("{item}: {why}"))?;
                 (self.anonymous_uid, self.anonymous_gid) = (Some(uid), Some(gid));
             }
+            ("map", value) => map(&mut self.users, value.unwrap_or_default())?,
+            ("map_group", value) => map(&mut self.groups, value.unwrap_or_default())?,
             ("secure", None) => self.any_port = Some(false),
             ("insecure", None) => self.any_port = Some(true),
             ("allow", value) => {
@@ -160,12 +170,15 @@ impl Terms {
     /// These, and what they leave open as `others` have it; options of the driver of both.
     pub fn or(self, others: &Terms) -> Self {
         let networks = if self.networks.is_empty() { others.networks.clone() } else { self.networks };
+        let ids = |own: IdMap, others: &IdMap| if own.is_empty() { others.clone() } else { own };
         Terms {
             read_only: self.read_only.or(others.read_only),
             squash: self.squash.or(others.squash),
             anonymous_uid: self.anonymous_uid.or(others.anonymous_uid),
             anonymous_gid: self.anonymous_gid.or(others.anonymous_gid),
             any_port: self.any_port.or(others.any_port),
+            users: ids(self.users, &others.users),
+            groups: ids(self.groups, &others.groups),
             networks,
             driver: others.driver.iter().chain(&self.driver).cloned().collect(),
         }
@@ -183,9 +196,30 @@ impl Terms {
         Callers {
             networks: self.networks.clone(),
             any_port: self.any_port.unwrap_or(false),
+            users: self.users.clone(),
+            groups: self.groups.clone(),
             squash,
             anonymous: (self.anonymous_uid.unwrap_or(own.0), self.anonymous_gid.unwrap_or(own.1)),
         }
+    }
+}
+
+/// Adds the numbers of a user or group at clients and in the tree to a map.
+///
+/// # Errors
+/// A sentence about a text that is no such pair, or that does not go with those before.
+pub fn map(map: &mut IdMap, text: &str) -> Result<(), String> {
+    let numbers = text.split_once(':').map(|(client, server)| (client.parse(), server.parse()));
+    match numbers {
+        Some((Ok(client), Ok(server))) if map.add(client, server) => Ok(()),
+        Some((Ok(u32::MAX), Ok(_)) | (Ok(_), Ok(u32::MAX))) => {
+            Err(format!("{text}: {} stands for no user or group", u32::MAX))
+        }
+        Some((Ok(_), Ok(_))) => Err(format!(
+            "{text}: one of the two is mapped already, and a number can be that of one user or group only: squash=all with \
+             anonuid=UID makes many one"
+        )),
+        _ => Err(format!("'{text}': two numbers expected, that at clients and that here, as in 1000:501")),
     }
 }
 
@@ -229,6 +263,11 @@ mod tests {
             ("squash=some", "squash=root"),
             ("allow=host", "'host'"),
             ("anonymous=1", "two numbers"),
+            ("map_static=/etc/nfs.map", "map=CLIENT:SERVER"),
+            ("map=1000", "two numbers"),
+            ("map=me:501", "two numbers"),
+            ("map_group=4294967295:5", "no user or group"),
+            ("map=1000:501,map=1001:501", "mapped already"),
         ] {
             let refused = Terms::of([item]).unwrap_err();
             assert!(refused.contains(advice), "{item}: {refused}");
@@ -244,6 +283,13 @@ mod tests {
         assert_eq!((one.squash, one.anonymous_uid), (Some(Whom::None), Some(5)));
         assert_eq!(one.driver, ["patience=9", "io=direct"]);
         assert_eq!(Terms::default().or(&all), all);
+        let mapped = terms("map=1000:501,map=1001:1000,map_group=100:20");
+        let own = terms("map=7:8").or(&mapped).callers((0, 0));
+        assert_eq!(
+            (own.users.there(7), own.users.there(1000), own.groups.here(20)),
+            (Some(8), None, Some(100))
+        );
+        assert_eq!(terms("ro").or(&mapped).callers((0, 0)).users.there(1001), Some(1000));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger serve nfs`: trees by NFS version 3.
 
-use super::exports::{Exported, Options as OfExport, Terms, Whom, anonymous};
+use super::exports::{Exported, Options as OfExport, Terms, Whom, anonymous, map};
 use super::state::{State, Whole};
 use crate::context::Context;
 use crate::logging;
@@ -9,7 +9,7 @@ use crate::messages::output_failed;
 use crate::status::Failure;
 use crate::trees::{self, Tree};
 use clap::Args;
-use outrigger_core::{Error, Service, Stack, StackError};
+use outrigger_core::{Error, IdMap, Service, Stack, StackError};
 use outrigger_door_nfs::{self as door, Callers, Network, PORT, Paths, Server, needs_paths, number_of};
 use outrigger_guard::tell_manager;
 use outrigger_layer_closesim::{CloseSim, Control as Closes, Options as Opens};
@@ -50,7 +50,8 @@ pub struct Nfs {
     #[arg(long, value_name = "PATH=LOCATION", value_parser = clap::value_parser!(Exported))]
     export: Vec<Exported>,
     /// Options of the export PATH alone, in the words of exports(5) where these have a meaning: ro, rw, allow=NETWORK, insecure,
-    /// secure, root_squash, no_root_squash, all_squash, anonuid=UID, anongid=GID; and those of its driver. What is not said is as for
+    /// secure, root_squash, no_root_squash, all_squash, anonuid=UID, anongid=GID, map=CLIENT:SERVER, map_group=CLIENT:SERVER; and
+    /// those of its driver. What is not said is as for
     /// all exports.
     #[arg(long, value_name = "PATH=OPTION,...", value_parser = clap::value_parser!(OfExport))]
     export_options: Vec<OfExport>,
@@ -67,6 +68,15 @@ pub struct Nfs {
     /// Treat these users of clients as the anonymous user. The default is root; for a server that does not run as root it is all.
     #[arg(long, value_name = "WHO")]
     squash: Option<Whom>,
+    /// The user CLIENT of clients is the user SERVER of the exported trees, by number, and clients see SERVER's files as those of CLIENT;
+    /// can be repeated. --squash does not touch who is mapped: `--squash all --map 1000:501` serves that user, and others as the
+    /// anonymous one. Other users keep their numbers, but for those that are somebody else's: at the server these are the anonymous
+    /// user, and clients see them as 65534.
+    #[arg(long, value_name = "CLIENT:SERVER")]
+    map: Vec<String>,
+    /// The same for groups.
+    #[arg(long, value_name = "CLIENT:SERVER")]
+    map_group: Vec<String>,
     /// The anonymous user and group, by number. The default is 65534:65534; for a server that does not run as root it is its user.
     #[arg(long, value_name = "UID:GID", value_parser = anonymous)]
     anonymous: Option<(u32, u32)>,
@@ -171,7 +181,7 @@ impl Nfs {
         }
         let all = Terms::of(self.options.iter().map(String::as_str))
             .map_err(|why| Failure::serious(format!("-o {why}")))?;
-        let all = all.or(&self.terms());
+        let all = all.or(&self.terms()?);
         let terms = |path: &str| {
             let own = self.export_options.iter().filter(|options| options.path == path);
             own.fold(all.clone(), |terms, options| options.terms.clone().or(&terms))
@@ -180,16 +190,23 @@ impl Nfs {
     }
 
     /// What the arguments say of all exports.
-    fn terms(&self) -> Terms {
-        Terms {
+    fn terms(&self) -> Result<Terms, Failure> {
+        let ids = |option: &str, pairs: &[String]| {
+            let mut ids = IdMap::default();
+            let added = pairs.iter().try_for_each(|pair| map(&mut ids, pair));
+            added.map(|()| ids).map_err(|why| Failure::serious(format!("{option} {why}")))
+        };
+        Ok(Terms {
             read_only: self.read_only.then_some(true),
             squash: self.squash,
             anonymous_uid: self.anonymous.map(|(uid, _)| uid),
             anonymous_gid: self.anonymous.map(|(_, gid)| gid),
             any_port: self.insecure.then_some(true),
+            users: ids("--map", &self.map)?,
+            groups: ids("--map-group", &self.map_group)?,
             networks: self.allow.clone(),
             driver: Vec::new(),
-        }
+        })
     }
 
     fn open<'a>(
@@ -207,6 +224,7 @@ impl Nfs {
         if is_read_only && trees::is_of_kernel_code(&context.trees, location, &terms.driver) {
             options.push("ro".to_owned());
         }
+        context.trees.are_read_only(is_read_only);
         let tree = trees::mountable(&context.trees, location, &options, None)?;
         let stack = stack(context, &tree, is_read_only);
         let (service, closes) = stack.map_err(|error| Failure::serious(error.to_string()))?;

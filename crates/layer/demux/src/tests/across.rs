@@ -102,7 +102,7 @@ fn a_file_of_a_tree_without_opens_is_cached_as_a_kernel_does_that_does_not_ask()
         fn find(&self, _: &[Name], _: &Name) -> Option<Found> {
             Some(Found::Tree(Arc::new(Bare(Arc::clone(&self.0)))))
         }
-        fn list(&self, _: &[Name]) -> Vec<(Name, Found)> {
+        fn list(&self, _: &[Name]) -> Vec<Name> {
             Vec::new()
         }
     }

@@ -153,3 +153,59 @@ fn a_path_begins_at_the_root_of_all_trees() {
     let listed = bench.ask(read_dir(g)).expect("listed").entries;
     assert!(matches!(&listed[..], [dirent] if dirent.name == name("h")), "a tree that is used is listed");
 }
+
+/// Trees that are listed in the root.
+struct Many {
+    toy: Arc<Toy>,
+    count: usize,
+    listed: AtomicUsize,
+}
+
+impl Names for Many {
+    fn find(&self, _: &[Name], _: &Name) -> Option<Found> {
+        Some(Found::Tree(Arc::new(Opens(Arc::clone(&self.toy)))))
+    }
+
+    fn list(&self, _: &[Name]) -> Vec<Name> {
+        self.listed.fetch_add(1, Ordering::Relaxed);
+        (0..self.count).map(|number| name(&number.to_string())).collect()
+    }
+}
+
+#[test]
+fn a_directory_of_many_names_is_asked_for_once_for_all_pieces_of_its_listing() {
+    let bench = Bench::new();
+    let toy = bench.add(&["a"], |toy| toy);
+    let many = Arc::new(Many { toy, count: 5000, listed: AtomicUsize::new(0) });
+    let demux =
+        Arc::new(Demux::new(many.clone(), bench.sim.clone(), Options { idle: None, ..Options::default() }));
+    let bench = Bench { demux, ..bench };
+    for listings in 1..=2 {
+        let (mut seen, mut pieces, mut cookie) = (HashSet::new(), 0, 0);
+        loop {
+            let read = ReadDir { node: Node::ROOT, handle: Handle::NONE, cookie, size: 4096 };
+            let piece = bench.ask(read).expect("listed");
+            pieces += 1;
+            cookie = piece.entries.last().expect("an entry").cookie;
+            assert!(piece.entries.into_iter().all(|entry| seen.insert(entry.name)), "a name comes once");
+            if piece.eof {
+                break;
+            }
+        }
+        assert_eq!((seen.len(), many.listed.load(Ordering::Relaxed)), (5000, listings));
+        assert!(pieces > 20, "{pieces}");
+    }
+}
+
+#[test]
+fn slots_are_used_again_and_shared_when_there_are_no_more() {
+    let mut slots = crate::numbers::Slots::default();
+    let all: Vec<_> = (1..u16::MAX).map(|_| slots.take()).collect();
+    assert_eq!(all.iter().map(|slot| slot.0).collect::<HashSet<_>>().len(), all.len());
+    let (first, last) = (all[0], all[all.len() - 1]);
+    assert_eq!([slots.take(), slots.take()], [first, first]);
+    slots.give_back(last);
+    assert_eq!([slots.take(), slots.take()], [last, first]);
+    (0..4).for_each(|_| slots.give_back(first));
+    assert_eq!([slots.take(), slots.take()], [first, first], "free once, then shared");
+}
