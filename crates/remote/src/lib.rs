@@ -22,6 +22,7 @@
 //! | [`Staging`] | writes in any order that become one object at the server |
 //! | [`NodeLocks`] | one request at a time for a file |
 //! | [`together`], [`pieces`] | several requests at once for one |
+//! | [`RpcClient`], [`auth_sys`] | remote procedure calls to the programs of a server, and who makes them |
 //! | [`connect_reserved`], [`groups_of`] | by what servers tell whom they trust |
 #![forbid(unsafe_code)]
 
@@ -41,6 +42,7 @@ mod options;
 mod pool;
 mod reconnect;
 mod reserved;
+mod rpc;
 mod silly_rename;
 mod staging;
 mod symlink;
@@ -66,6 +68,7 @@ pub use options::{FILE_OPTIONS, FileOptions, file_option, unknown_file_option};
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};
 pub use reserved::{connect_reserved, groups_of};
+pub use rpc::{Called, OnConnect, RpcClient, RpcPolicy, RpcProgram, auth_sys, own_credentials};
 pub use silly_rename::{HiddenNames, Hiding, LeftName, SILLY_PREFIX, SillyNames, unique_name};
 pub use staging::{Staged, StagedState, Staging};
 pub use symlink::{contained, relative_target};

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Between the messages of the core and those of NFS: attributes, times, errors, callers.
+//! Between the messages of the core and those of NFS: attributes, times, errors.
 
 use outrigger_core::attr::MODE_PERMISSIONS;
-use outrigger_core::{Attr, Credentials, Errno, Error, FileKind, SetAttrs, SetTime, Time};
-use outrigger_proto_nfs3::results::{AttrsFailed, LinkFailed, RenameFailed, WccFailed};
+use outrigger_core::{Attr, Errno, Error, FileKind, SetAttrs, SetTime, Time};
 use outrigger_proto_nfs3::types::{self as nfs, FileType, Mode, Status};
-use outrigger_proto_nfs3::xdr::rpc::{Auth, AuthSys, GROUPS_MAX};
-use outrigger_proto_nfs3::xdr::{Array, Text};
-use outrigger_toolkit_remote::groups_of;
 
 /// The largest size that files have on Linux: more is nothing that a program could count with.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
@@ -84,29 +80,6 @@ pub(crate) fn initial(mode: u32, initial: Option<&SetAttrs>) -> nfs::SetAttrs {
     nfs::SetAttrs { mode: attrs.mode.or(Some(Mode(mode & MODE_PERMISSIONS))), size: None, ..attrs }
 }
 
-/// A failure of a procedure.
-pub(crate) trait Failed {
-    /// Why.
-    fn status(&self) -> Status;
-}
-
-impl Failed for Status {
-    fn status(&self) -> Status {
-        *self
-    }
-}
-
-macro_rules! failed {
-    ($($type:ty)*) => {$(
-        impl Failed for $type {
-            fn status(&self) -> Status {
-                self.status
-            }
-        }
-    )*};
-}
-failed!(AttrsFailed WccFailed RenameFailed LinkFailed);
-
 /// The error that a status means.
 pub(crate) fn error(status: Status) -> Error {
     let errno = match status {
@@ -140,23 +113,6 @@ pub(crate) fn error(status: Status) -> Error {
     errno.into()
 }
 
-/// Credentials as the server gets them. Of more than 16 supplementary groups the first are told.
-pub(crate) fn auth(cred: &Credentials, pid: u32) -> Auth {
-    let groups = match cred.groups.known() {
-        Some(groups) => groups.to_vec(),
-        None => groups_of(cred.uid, pid).unwrap_or_default(),
-    };
-    let others = groups.into_iter().filter(|&group| group != cred.gid).take(GROUPS_MAX).collect();
-    let machine = rustix::system::uname().nodename().to_bytes().to_vec();
-    Auth::from(&AuthSys {
-        stamp: 0,
-        machine: Text::new(machine).unwrap_or_default(),
-        uid: cred.uid,
-        gid: cred.gid,
-        gids: Array::new(others).unwrap_or_default(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,13 +138,5 @@ mod tests {
         let attr = attr(&attrs, 7);
         assert_eq!((attr.size, attr.mode, attr.rdev), (SIZE_MAX, 0o027_777, 0x000f_ff08));
         assert_eq!((attr.mtime, attr.dev), (Time::new(u32::MAX.into(), 999_999_999), 0));
-    }
-
-    #[test]
-    fn callers_are_told_with_their_groups() {
-        let sys = |cred: &Credentials, pid| auth(cred, pid).sys().unwrap();
-        let many: Vec<u32> = (100..200).collect();
-        let known = Credentials { groups: outrigger_core::Groups::of(&many), ..Credentials::new(7, 100) };
-        assert_eq!(sys(&known, 0).gids.to_vec(), (101..117).collect::<Vec<_>>());
     }
 }

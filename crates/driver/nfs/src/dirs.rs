@@ -3,7 +3,8 @@
 //! the cookies of a server are valid for as long as it likes, those of [`Ordered`] for ever.
 
 use crate::convert;
-use crate::inner::{Inner, is_above, known, sent};
+use crate::exports::is_above;
+use crate::inner::{Inner, known, sent};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
 use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Name, Node, Result, lock};
 use outrigger_proto_nfs3::nfs::{ReadDirPlusArgs, procedure as nfs};
@@ -140,7 +141,7 @@ impl Inner {
             }
             (cookie, verifier) = (last.cookie, page.verifier);
             let size = page.entries.0.iter().map(|entry| ITEM + entry.name.len()).sum();
-            room.take(size, self.link.options.max_listing)?;
+            room.take(size, self.options.max_listing)?;
             for entry in page.entries.0 {
                 if matches!(&**entry.name, b"." | b"..") {
                     continue;
@@ -171,7 +172,7 @@ impl Inner {
     ) -> Result<EntriesPlus> {
         let count = self.limits(auth, dir).await?.listing;
         let args = ReadDirPlusArgs { dir, cookie, verifier, dir_count: count, max_count: count };
-        self.link.ask::<nfs::ReadDirPlus, _, _>(auth, &args, 0).await
+        self.ask::<nfs::ReadDirPlus>(auth, &args).await
     }
 
     /// Names of an open directory from `cookie` on, as [`Ordered::after`] has them.

@@ -4,7 +4,7 @@
 //! A call whose reply was lost is made again, and a server that does not remember it finds its own work done. Where the outcome
 //! shows that, it is success: the name is gone, or leads to the file that was moved or linked.
 
-use crate::convert::{self, Failed};
+use crate::convert;
 use crate::inner::{Inner, sent};
 use outrigger_core::ops::{Create, Link, MkDir, MkNod, Open, OpenFlags, Rename, RenameFlags, SymLink};
 use outrigger_core::reply::{Created, Entry};
@@ -13,7 +13,7 @@ use outrigger_proto_nfs3::nfs::{
     CreateArgs, CreateHow, LinkArgs, MkDirArgs, MkNodArgs, MkNodWhat, NewDevice, RenameArgs, SymLinkArgs,
     procedure as nfs,
 };
-use outrigger_proto_nfs3::results::{self, WccOk};
+use outrigger_proto_nfs3::results::{self, Outcome};
 use outrigger_proto_nfs3::types::{self, DirName, Path};
 use outrigger_proto_nfs3::xdr::Procedure;
 use outrigger_proto_nfs3::xdr::rpc::Auth;
@@ -37,14 +37,14 @@ impl Inner {
             // Made again after a loss, it succeeds once.
             let how = CreateHow::Exclusive(fastrand::u64(..).to_be_bytes());
             let args = CreateArgs { at: at.clone(), how };
-            match self.link.ask::<nfs::Create, _, _>(auth, &args, 0).await {
+            match self.ask::<nfs::Create>(auth, &args).await {
                 Err(error) if error.errno == Errno::EOPNOTSUPP => {}
                 Ok(made) => return self.made_exclusively(auth, place, (made, initial)).await.map(Some),
                 Err(error) => return Err(error),
             }
         }
         let args = CreateArgs { at, how: CreateHow::Guarded(initial) };
-        match self.link.ask::<nfs::Create, _, _>(auth, &args, 0).await {
+        match self.ask::<nfs::Create>(auth, &args).await {
             Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => Ok(None),
             Err(error) => Err(error),
             Ok(made) => self.made(auth, place, made).await.map(Some),
@@ -71,7 +71,7 @@ impl Inner {
             Ok(attr) => Ok(Entry { attr, ..entry }),
             Err(error) => {
                 // One that is not as it was asked for would be in the way of the next attempt.
-                let _ = self.remove::<nfs::Remove, _>(auth, (dir, name)).await;
+                let _ = self.remove::<nfs::Remove>(auth, (dir, name)).await;
                 self.files.table().forget(entry.node, 1);
                 Err(error)
             }
@@ -96,7 +96,7 @@ impl Inner {
         let auth = self.auth(cx);
         let at = self.place(&auth, op.dir, &op.name).await?;
         let args = MkDirArgs { at, attrs: convert::initial(op.mode, op.initial.as_deref()) };
-        let made = self.link.ask::<nfs::MkDir, _, _>(&auth, &args, 0).await?;
+        let made = self.ask::<nfs::MkDir>(&auth, &args).await?;
         self.made(&auth, (op.dir, &op.name), made).await
     }
 
@@ -105,7 +105,7 @@ impl Inner {
         let at = self.place(&auth, op.dir, &op.name).await?;
         let target = Path::new(op.target.as_bytes().to_vec()).map_err(|_| Errno::ENAMETOOLONG)?;
         let attrs = convert::initial(0o777, op.initial.as_deref());
-        let made = self.link.ask::<nfs::SymLink, _, _>(&auth, &SymLinkArgs { at, attrs, target }, 0).await?;
+        let made = self.ask::<nfs::SymLink>(&auth, &SymLinkArgs { at, attrs, target }).await?;
         self.made(&auth, (op.dir, &op.name), made).await
     }
 
@@ -126,7 +126,7 @@ impl Inner {
             FileKind::Directory | FileKind::Symlink => return Err(Errno::EINVAL.into()),
         };
         let at = self.place(&auth, op.dir, &op.name).await?;
-        let made = self.link.ask::<nfs::MkNod, _, _>(&auth, &MkNodArgs { at, what }, 0).await?;
+        let made = self.ask::<nfs::MkNod>(&auth, &MkNodArgs { at, what }).await?;
         self.made(&auth, (op.dir, &op.name), made).await
     }
 
@@ -137,7 +137,7 @@ impl Inner {
         }
         let file = self.handle(&auth, op.node).await?;
         let args = LinkArgs { file, link: self.place(&auth, op.dir, &op.name).await? };
-        let (linked, again) = self.link.ask_via::<nfs::Link, _, _>(None, &auth, &args, 0).await;
+        let (linked, again) = self.ask_via::<nfs::Link>(None, &auth, &args, 0).await;
         let attrs = match linked {
             Ok(linked) => linked.attrs,
             Err(error) if again && error.errno == Errno::EEXIST => {
@@ -153,13 +153,13 @@ impl Inner {
     }
 
     /// Removes a name, by REMOVE or RMDIR.
-    pub(crate) async fn remove<P, F>(&self, auth: &Auth, (dir, name): (Node, &Name)) -> Result<()>
-    where
-        P: Procedure<Args = DirName, Results = Result<WccOk, F>>,
-        F: Failed,
-    {
+    pub(crate) async fn remove<P: Procedure<Args = DirName, Results: Outcome>>(
+        &self,
+        auth: &Auth,
+        (dir, name): (Node, &Name),
+    ) -> Result<()> {
         let at = self.place(auth, dir, name).await?;
-        match self.link.ask_via::<P, _, _>(None, auth, &at, 0).await {
+        match self.ask_via::<P>(None, auth, &at, 0).await {
             (Ok(_), _) => {}
             (Err(error), true) if error.errno == Errno::ENOENT => {}
             (Err(error), _) => return Err(error),
@@ -176,14 +176,14 @@ impl Inner {
         if self.hide(&auth, dir, name).await? {
             return Ok(());
         }
-        self.remove::<nfs::Remove, _>(&auth, (dir, name)).await
+        self.remove::<nfs::Remove>(&auth, (dir, name)).await
     }
 
     pub(crate) async fn rmdir(&self, cx: &Cx, dir: Node, name: &Name) -> Result<()> {
         let auth = self.auth(cx);
-        match self.remove::<nfs::RmDir, _>(&auth, (dir, name)).await {
+        match self.remove::<nfs::RmDir>(&auth, (dir, name)).await {
             Err(error) if error.errno == Errno::ENOTEMPTY && self.clear(&auth, dir, name).await => {
-                self.remove::<nfs::RmDir, _>(&auth, (dir, name)).await
+                self.remove::<nfs::RmDir>(&auth, (dir, name)).await
             }
             removed => removed,
         }
@@ -232,7 +232,7 @@ impl Inner {
     }
 
     pub(crate) async fn remove_aside(&self, auth: &Auth, dir: Node, aside: &Name) -> Result<()> {
-        self.remove::<nfs::Remove, _>(auth, (dir, aside)).await?;
+        self.remove::<nfs::Remove>(auth, (dir, aside)).await?;
         self.silly.end(aside);
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Inner {
             from: self.place(auth, dir, name).await?,
             to: self.place(auth, to_dir, to_name).await?,
         };
-        match self.link.ask_via::<nfs::Rename, _, _>(None, auth, &args, 0).await {
+        match self.ask_via::<nfs::Rename>(None, auth, &args, 0).await {
             (Ok(_), _) => Ok(()),
             (Err(error), true) if error.errno == Errno::ENOENT && moved.is_some() => {
                 let found = self.step(auth, to_dir, to_name).await.ok();
@@ -318,7 +318,7 @@ impl Inner {
         }
         let aside = self.silly.begin(dir, Some(node))?;
         let args = LinkArgs { file: sent(&found)?, link: self.place(auth, dir, &aside).await? };
-        match self.link.ask::<nfs::Link, _, _>(auth, &args, 0).await {
+        match self.ask::<nfs::Link>(auth, &args).await {
             Ok(_) => Ok(Some((node, aside))),
             Err(_) => {
                 self.silly.end(&aside);

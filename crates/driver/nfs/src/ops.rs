@@ -2,7 +2,8 @@
 //! The operations.
 
 use crate::Nfs;
-use crate::inner::{is_above, sent};
+use crate::exports::is_above;
+use crate::inner::sent;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, Granted, Opened, Ttl,
@@ -103,9 +104,8 @@ impl Driver for Nfs {
         if known.kind != FileKind::Symlink {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
-        let target =
-            self.0.link.ask::<nfs::ReadLink, _, _>(&auth, &sent(&known)?, 0).await?.target.into_bytes();
-        if !self.0.link.options.contain_symlinks {
+        let target = self.0.ask::<nfs::ReadLink>(&auth, &sent(&known)?).await?.target.into_bytes();
+        if !self.0.options.contain_symlinks {
             return Target::new(target);
         }
         let depth = self.0.files.table().path(op.node)?.len();
@@ -206,7 +206,7 @@ impl Driver for Nfs {
         if is_above(&known) {
             return Ok(none);
         }
-        let space = self.0.link.ask::<nfs::FsStat, _, _>(&auth, &sent(&known)?, 0).await?;
+        let space = self.0.ask::<nfs::FsStat>(&auth, &sent(&known)?).await?;
         let blocks = |bytes: u64| bytes / u64::from(BLOCK);
         Ok(FsStat {
             blocks: blocks(space.total_bytes),

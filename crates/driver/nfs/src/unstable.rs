@@ -12,7 +12,7 @@ use outrigger_proto_nfs3::nfs::{CommitArgs, WriteArgs, procedure as nfs};
 use outrigger_proto_nfs3::results::WriteOk;
 use outrigger_proto_nfs3::types::{Content, FileHandle, Stable};
 use outrigger_proto_nfs3::xdr::rpc::Auth;
-use outrigger_toolkit_remote::{Piece, UncommittedFile};
+use outrigger_toolkit_remote::{Piece, UncommittedFile, auth_sys};
 
 /// What is kept of one file.
 pub(crate) type Kept = UncommittedFile<Auth>;
@@ -64,7 +64,7 @@ impl Inner {
         let count = data.len() as u32;
         let content = Content::new(data.clone()).map_err(|error| Errno::EINVAL.because(error.to_string()))?;
         let args = WriteArgs { file, offset, count, stable, data: content };
-        let written = self.link.ask_via::<nfs::Write, _, _>(via, auth, &args, count).await.0?;
+        let written = self.ask_via::<nfs::Write>(via, auth, &args, count).await.0?;
         match written.count {
             0 => Err(Errno::EIO.because("the server has written nothing, and says no reason")),
             more if more > count => {
@@ -113,11 +113,10 @@ impl Inner {
     pub(crate) async fn store(&self, node: Node, kept: &Kept, is_alone: bool) -> Result<()> {
         let mut losses = 0;
         while kept.first().is_some() {
-            let mux = self.link.mux().await?;
+            let mux = self.rpc.mux().await?;
             let stored = self.store_by(&mux, node, kept, is_alone).await;
             losses += 1;
-            let is_over = losses > self.link.options.retrans && !self.link.options.hard;
-            if stored.is_ok() || mux.ended().is_none() || is_over {
+            if stored.is_ok() || mux.ended().is_none() || self.rpc.gives_up(losses) {
                 return stored;
             }
         }
@@ -154,7 +153,7 @@ impl Inner {
     /// COMMIT of a file; the server's life.
     async fn verifier(&self, mux: &Mux, node: Node, auth: &Auth) -> Result<u64> {
         let args = CommitArgs { file: self.sent_handle(node)?, offset: 0, count: 0 };
-        let committed = self.link.ask_via::<nfs::Commit, _, _>(Some(mux), auth, &args, 0).await.0?;
+        let committed = self.ask_via::<nfs::Commit>(Some(mux), auth, &args, 0).await.0?;
         Ok(u64::from_be_bytes(committed.verifier))
     }
 
@@ -173,7 +172,7 @@ impl Inner {
             }
             while let Some(left) = self.unstable.next_left() {
                 let cred = Credentials::new((left.user >> 32) as u32, left.user as u32);
-                let life = self.verifier(mux, left.node, &crate::convert::auth(&cred, 0)).await;
+                let life = self.verifier(mux, left.node, &auth_sys(&cred, 0)).await;
                 ended(mux)?;
                 let outcome = if life == Ok(left.verifier) { Ok(()) } else { Err(Errno::EIO.because(LOST)) };
                 self.unstable.found_out(&left, outcome);

@@ -248,6 +248,22 @@ fn exports_are_shown_with_the_directories_above_them() {
     assert_eq!(near.direct.mkdir(Path::new("a/new"), 0o755), Err(Errno::EROFS));
 }
 
+#[test]
+fn the_list_of_exports_is_asked_for_once_a_second_and_not_for_each_of_them() {
+    let server = Server::start(|_, _| Does::Usual);
+    server.state().exports = (0..50).map(|number| format!("/many/{number}")).collect();
+    let begun = Instant::now();
+    let near = connect(&server, None, None, &[]);
+    let dir = near.direct.open(Path::new("many"), Flags::READ | Flags::DIRECTORY, 0).unwrap();
+    let listing = near.direct.read_dir(dir, 0, 1 << 16).unwrap();
+    assert_eq!(listing.entries.len(), 50);
+    for number in 0..50 {
+        near.direct.stat(Path::new(&format!("many/{number}"))).unwrap();
+    }
+    let most = begun.elapsed().as_secs() as usize + 1;
+    assert!(server.state().lists <= most, "{} in {most} s", server.state().lists);
+}
+
 fn listed(name: &[u8]) -> EntryPlus {
     let attrs = Some(attrs(FileType::Regular, 1));
     EntryPlus {

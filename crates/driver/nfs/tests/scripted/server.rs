@@ -45,6 +45,10 @@ pub struct State {
     /// What it was asked: the number of the call, and the call.
     pub asked: Vec<(u32, Call)>,
     pub connections: usize,
+    /// What it exports beside what it always does.
+    pub exports: Vec<String>,
+    /// How often it was asked for that.
+    pub lists: usize,
 }
 
 impl State {
@@ -137,14 +141,18 @@ impl Server {
                 mount::Call::Mnt(_) => {
                     mount::Reply::Mnt(Ok(Mounted { handle: handle("root"), flavors: Array::default() }))
                 }
-                mount::Call::Export(()) => mount::Reply::Export(List(
-                    ["/a/one", "/a/two", "/b"]
-                        .map(|path| ExportEntry {
-                            path: DirPath::new(path).unwrap(),
-                            groups: List::default(),
-                        })
-                        .into(),
-                )),
+                mount::Call::Export(()) => {
+                    let mut state = self.state();
+                    state.lists += 1;
+                    let paths = ["/a/one", "/a/two", "/b"].into_iter().map(str::to_owned);
+                    let entry = |path: String| ExportEntry {
+                        path: DirPath::new(path.into_bytes()).unwrap(),
+                        groups: List::default(),
+                    };
+                    mount::Reply::Export(List(
+                        paths.chain(state.exports.iter().cloned()).map(entry).collect(),
+                    ))
+                }
                 other => panic!("{other}"),
             };
             return Some(rpc::success_message(xid, &reply).finish().into_bytes().to_vec());
