@@ -8,8 +8,8 @@
 //! | [`HandleTable`] | nodes by the handles of a server that has lasting ones |
 //! | [`Uncommitted`] | content that the server has not put on stable storage, to be written once more if need be |
 //! | [`OpenFiles`], [`Notes`] | open files and other records, noted for the process that takes over |
-//! | [`Ordered`] | listings that another process can go on with |
-//! | [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
+//! | [`OpenDirs`], [`Ordered`] | open directories, and listings that another process can go on with |
+//! | [`SillyRename`], [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
 //! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
@@ -37,6 +37,7 @@ mod login_notes;
 mod netrc;
 mod node_locks;
 mod notes;
+mod open_dirs;
 mod open_files;
 mod options;
 mod pool;
@@ -63,13 +64,16 @@ pub use login_notes::{LoginNotes, Start};
 pub use netrc::{NetrcEntry, find_in_netrc, parse_netrc};
 pub use node_locks::NodeLocks;
 pub use notes::Notes;
+pub use open_dirs::OpenDirs;
 pub use open_files::{Closed, OpenFiles, OpenNotes, OwnWords, WasOpen};
 pub use options::{FILE_OPTIONS, FileOptions, file_option, unknown_file_option};
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};
 pub use reserved::{connect_reserved, groups_of};
 pub use rpc::{Called, OnConnect, RpcClient, RpcPolicy, RpcProgram, auth_sys, own_credentials};
-pub use silly_rename::{HiddenNames, Hiding, LeftName, SILLY_PREFIX, SillyNames, unique_name};
+pub use silly_rename::{
+    HiddenNames, Hiding, SILLY_PREFIX, SillyNames, SillyRename, SillyServer, unique_name,
+};
 pub use staging::{Staged, StagedState, Staging};
 pub use symlink::{contained, relative_target};
 pub use together::{pieces, together};

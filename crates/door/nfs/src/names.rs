@@ -287,7 +287,7 @@ impl Export {
                     return Err(Status::BADTYPE);
                 }
             };
-            let rdev = device.map_or(Some(0), convert::rdev).ok_or(Status::INVAL)?;
+            let rdev = device.map_or(Some(0), nfs::Device::rdev).ok_or(Status::INVAL)?;
             let (mode, initial, rest) = self.beginning(convert::set_attrs(&attrs)?, FILE_MODE);
             let mode = kind.bits() | mode;
             let make = MkNod { dir: dir.node, name: name.clone(), mode, umask: 0, rdev, initial };

@@ -116,7 +116,7 @@ impl Inner {
     pub(crate) async fn close(&self, node: Node, handle: Handle) -> Result<()> {
         let closed = self.open.close(handle)?;
         if closed.last.is_some() && closed.was_removed {
-            return self.remove_silly(&closed.file.writer.auth, node).await;
+            return self.silly_rename(&closed.file.writer.auth).remove(node).await;
         }
         // What close(2) could not tell is logged: the server may have it all the same.
         let stored = if closed.last.is_some() { self.commit(node).await } else { Ok(()) };

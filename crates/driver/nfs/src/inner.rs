@@ -6,6 +6,7 @@ use crate::convert::{self, attr};
 use crate::dirs::Dirs;
 use crate::exports::{Exports, attr_above, is_above, trimmed};
 use crate::link;
+use crate::names::As;
 use crate::options::{IO_MAX, Options};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Attr, Cx, Errno, FileKind, Keep, Name, Node, NodeTable, Result, Runtime};
@@ -13,7 +14,7 @@ use outrigger_proto_nfs3::nfs::procedure as nfs;
 use outrigger_proto_nfs3::types::{self, DirName, FileHandle};
 use outrigger_proto_nfs3::xdr::rpc::Auth;
 use outrigger_toolkit_remote::{
-    HandleTable, KnownFile, LeftName, OpenFiles, RpcClient, SILLY_PREFIX, SillyNames, Uncommitted, auth_sys,
+    HandleTable, KnownFile, OpenFiles, RpcClient, SillyNames, SillyRename, Uncommitted, auth_sys,
     own_credentials,
 };
 use std::sync::{Arc, OnceLock};
@@ -71,13 +72,13 @@ impl Inner {
         let takes_over = files.get(Node::ROOT).is_some();
         let inner = Arc::new_cyclic(|owner| Inner {
             rpc: link::client(host, &options, Arc::clone(&runtime), takes_over, owner.clone()),
+            dirs: Dirs::new(options.max_listing),
             options,
             runtime,
             files,
             open,
             silly,
             unstable,
-            dirs: Dirs::default(),
             base: trimmed(path.unwrap_or_default()).to_vec(),
             limits: OnceCell::new(),
             home: OnceLock::new(),
@@ -99,19 +100,7 @@ impl Inner {
         if let Err(error) = connected {
             tracing::warn!(%error, "the server is not reached");
         }
-        let is_there = async |dir, name: Name| match self.step(&auth, dir, &name).await {
-            Ok(_) => Ok(true),
-            Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) => Ok(false),
-            Err(error) => Err(error),
-        };
-        for LeftName { dir, name, node } in self.silly.settle(self.files.table(), is_there).await {
-            if node.is_some_and(|node| self.open.mark_removed(node)) {
-                continue;
-            }
-            if let Err(error) = self.remove_aside(&auth, dir, &name).await {
-                tracing::warn!(%error, "a removed file is left behind");
-            }
-        }
+        self.silly_rename(&auth).settle().await;
     }
 
     /// Who asks.
@@ -211,10 +200,10 @@ impl Inner {
 
     /// What `name` in `dir` leads to, with a reference.
     pub(crate) async fn lookup(&self, cx: &Cx, dir: Node, name: &Name) -> Result<Entry> {
-        if self.is_ours(dir, name) {
+        let auth = self.auth(cx);
+        if self.silly_rename(&auth).has(dir, name) {
             return Err(Errno::ENOENT.into());
         }
-        let auth = self.auth(cx);
         self.known(&auth, dir).await?;
         let found = self.step(&auth, dir, name).await?;
         self.entry(dir, name, found)
@@ -227,10 +216,10 @@ impl Inner {
         Ok(Entry { node, generation, attr, entry_ttl: Ttl::SECOND, attr_ttl: Ttl::SECOND })
     }
 
-    /// Whether a name is one that only this client knows.
-    pub(crate) fn is_ours(&self, dir: Node, name: &Name) -> bool {
-        let removed = || self.files.table().get(dir, name).is_some_and(|node| self.open.is_removed(node));
-        name.starts_with(SILLY_PREFIX.as_bytes()) && removed()
+    /// What becomes of open files that lose their names, for a user.
+    pub(crate) fn silly_rename<'a>(&'a self, auth: &'a Auth) -> SillyRename<'a, Arc<OpenFile>, (), As<'a>> {
+        let (names, table, open) = (&self.silly, self.files.table(), &self.open);
+        SillyRename { names, table, open, server: As { inner: self, auth } }
     }
 
     /// The attributes of a node as they are now.

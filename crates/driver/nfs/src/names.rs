@@ -5,10 +5,10 @@
 //! shows that, it is success: the name is gone, or leads to the file that was moved or linked.
 
 use crate::convert;
-use crate::inner::{Inner, sent};
+use crate::inner::Inner;
 use outrigger_core::ops::{Create, Link, MkDir, MkNod, Open, OpenFlags, Rename, RenameFlags, SymLink};
 use outrigger_core::reply::{Created, Entry};
-use outrigger_core::{Attr, Cx, Errno, FileKind, Name, Node, Result};
+use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Name, Node, Result};
 use outrigger_proto_nfs3::nfs::{
     CreateArgs, CreateHow, LinkArgs, MkDirArgs, MkNodArgs, MkNodWhat, NewDevice, RenameArgs, SymLinkArgs,
     procedure as nfs,
@@ -17,6 +17,7 @@ use outrigger_proto_nfs3::results::{self, Outcome};
 use outrigger_proto_nfs3::types::{self, DirName, Path};
 use outrigger_proto_nfs3::xdr::Procedure;
 use outrigger_proto_nfs3::xdr::rpc::Auth;
+use outrigger_toolkit_remote::SillyServer;
 
 impl Inner {
     /// The entry of something that was made.
@@ -62,7 +63,7 @@ impl Inner {
         let attrs = types::SetAttrs { atime: now(initial.atime), mtime: now(initial.mtime), ..initial };
         let entry = self.made(auth, (dir, name), made).await?;
         let set = async {
-            Ok::<_, outrigger_core::Error>(match self.set(auth, entry.node, attrs).await? {
+            Ok::<_, Error>(match self.set(auth, entry.node, attrs).await? {
                 Some(after) => self.attr(&after),
                 None => self.attrs(auth, entry.node).await?.attr,
             })
@@ -112,7 +113,7 @@ impl Inner {
     pub(crate) async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
         let auth = self.auth(cx);
         let attrs = convert::initial(op.mode, op.initial.as_deref());
-        let device = NewDevice { attrs, device: convert::device(op.rdev) };
+        let device = NewDevice { attrs, device: types::Device::of_rdev(op.rdev) };
         let what = match FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular) {
             FileKind::Fifo => MkNodWhat::Fifo(attrs),
             FileKind::Socket => MkNodWhat::Socket(attrs),
@@ -170,77 +171,35 @@ impl Inner {
 
     pub(crate) async fn unlink(&self, cx: &Cx, dir: Node, name: &Name) -> Result<()> {
         let auth = self.auth(cx);
-        if self.is_ours(dir, name) {
+        let silly = self.silly_rename(&auth);
+        if silly.has(dir, name) {
             return Err(Errno::ENOENT.into());
         }
-        if self.hide(&auth, dir, name).await? {
-            return Ok(());
+        match self.has_only(&auth, (dir, name)).await? {
+            Some(node) => silly.hide((dir, name), node).await,
+            None => self.remove::<nfs::Remove>(&auth, (dir, name)).await,
         }
-        self.remove::<nfs::Remove>(&auth, (dir, name)).await
     }
 
     pub(crate) async fn rmdir(&self, cx: &Cx, dir: Node, name: &Name) -> Result<()> {
         let auth = self.auth(cx);
         match self.remove::<nfs::RmDir>(&auth, (dir, name)).await {
-            Err(error) if error.errno == Errno::ENOTEMPTY && self.clear(&auth, dir, name).await => {
-                self.remove::<nfs::RmDir>(&auth, (dir, name)).await
-            }
+            Err(error) if error.errno == Errno::ENOTEMPTY => match self.files.table().get(dir, name) {
+                Some(node) if self.silly_rename(&auth).clear(node, dir).await => {
+                    self.remove::<nfs::RmDir>(&auth, (dir, name)).await
+                }
+                _ => Err(error),
+            },
             removed => removed,
         }
     }
 
-    /// Moves files that have lost their names out of a directory that is to be removed; whether there were any.
-    async fn clear(&self, auth: &Auth, above: Node, name: &Name) -> bool {
-        let table = self.files.table();
-        let (Some(dir), mut any) = (table.get(above, name), false) else { return false };
-        for node in self.open.removed() {
-            let names = table.names(node).unwrap_or_default();
-            let Some((_, aside)) = names.into_iter().find(|(place, _)| *place == dir) else { continue };
-            if self.move_name(auth, (dir, &aside), (above, &aside)).await.is_ok() {
-                self.silly.moved(&aside, above);
-                any = true;
-            }
-        }
-        any
-    }
-
-    /// Gives an open file that is about to lose its last name a name aside; whether it has.
-    async fn hide(&self, auth: &Auth, dir: Node, name: &Name) -> Result<bool> {
-        let open = self.files.table().get(dir, name).filter(|&node| self.open.is_open(node));
-        let Some(node) = open.filter(|&node| !self.open.is_removed(node)) else { return Ok(false) };
+    /// The file called `name`, if it is open and that is its only name at the server.
+    async fn has_only(&self, auth: &Auth, (dir, name): (Node, &Name)) -> Result<Option<Node>> {
+        let Some(node) = self.silly_rename(auth).loses(dir, name) else { return Ok(None) };
         let (found, attr) = self.step(auth, dir, name).await?;
         let is_it = self.files.get(node).is_some_and(|known| known.handle() == found.handle());
-        if !is_it || found.kind != FileKind::Regular || attr.nlink > 1 {
-            return Ok(false);
-        }
-        let aside = self.silly.begin(dir, Some(node))?;
-        let moved = self.move_name(auth, (dir, name), (dir, &aside)).await;
-        moved.inspect_err(|_| self.silly.end(&aside))?;
-        if !self.open.mark_removed(node) {
-            // It was closed meanwhile.
-            self.remove_aside(auth, dir, &aside).await?;
-        }
-        Ok(true)
-    }
-
-    /// Removes a file that lost its last name and is not open any more.
-    pub(crate) async fn remove_silly(&self, auth: &Auth, node: Node) -> Result<()> {
-        for (dir, name) in self.files.table().names(node)? {
-            self.remove_aside(auth, dir, &name).await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn remove_aside(&self, auth: &Auth, dir: Node, aside: &Name) -> Result<()> {
-        self.remove::<nfs::Remove>(auth, (dir, aside)).await?;
-        self.silly.end(aside);
-        Ok(())
-    }
-
-    /// Moves a name.
-    async fn move_name(&self, auth: &Auth, from: (Node, &Name), to: (Node, &Name)) -> Result<()> {
-        self.move_at_server(auth, from, to).await?;
-        self.files.table().renamed(from, to)
+        Ok((is_it && found.kind == FileKind::Regular && attr.nlink <= 1).then_some(node))
     }
 
     async fn move_at_server(
@@ -271,7 +230,8 @@ impl Inner {
         if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT) {
             return Err(Errno::EINVAL.because("the protocol cannot exchange names"));
         }
-        if self.is_ours(dir, &name) {
+        let silly = self.silly_rename(&auth);
+        if silly.has(dir, &name) {
             return Err(Errno::ENOENT.into());
         }
         if flags.contains(RenameFlags::NOREPLACE) {
@@ -283,47 +243,56 @@ impl Inner {
             }
         }
         let table = self.files.table();
-        let (node, target) = (table.get(dir, &name), table.get(to_dir, &to_name));
-        let aside = match target.filter(|&target| node != Some(target) && self.open.is_open(target)) {
-            Some(target) => self.keep(&auth, (to_dir, &to_name), target).await?,
-            None => None,
-        };
+        let is_another = table.get(dir, &name) != table.get(to_dir, &to_name);
+        let aside = if is_another { self.keep(&auth, (to_dir, &to_name)).await? } else { None };
         let moved = self.move_at_server(&auth, (dir, &name), (to_dir, &to_name)).await;
         if let (Some((_, aside)), Err(_)) = (&aside, &moved) {
-            let _ = self.remove_aside(&auth, to_dir, aside).await;
+            let _ = silly.remove_name(to_dir, aside).await;
         }
         moved?;
         if let Some((target, aside)) = aside {
-            table.renamed((to_dir, &to_name), (to_dir, &aside))?;
-            if !self.open.mark_removed(target) {
-                // It was closed meanwhile.
-                self.remove_aside(&auth, to_dir, &aside).await?;
-            }
+            silly.hidden((to_dir, &to_name), &aside, target).await?;
         }
         table.renamed((dir, &name), (to_dir, &to_name))
     }
 
     /// Gives an open file whose only name is about to become another file's a second one, if it needs that. Where the server has no
     /// links it is hidden at once.
-    async fn keep(
-        &self,
-        auth: &Auth,
-        (dir, name): (Node, &Name),
-        node: Node,
-    ) -> Result<Option<(Node, Name)>> {
-        let Ok((found, attr)) = self.step(auth, dir, name).await else { return Ok(None) };
-        let is_it = self.files.get(node).is_some_and(|known| known.handle() == found.handle());
-        if !is_it || found.kind != FileKind::Regular || attr.nlink > 1 || self.open.is_removed(node) {
-            return Ok(None);
+    async fn keep(&self, auth: &Auth, (dir, name): (Node, &Name)) -> Result<Option<(Node, Name)>> {
+        let Ok(Some(node)) = self.has_only(auth, (dir, name)).await else { return Ok(None) };
+        let link = async |aside: &Name| {
+            let args = LinkArgs { file: self.sent_handle(node)?, link: self.place(auth, dir, aside).await? };
+            self.ask::<nfs::Link>(auth, &args).await.map(drop)
+        };
+        match self.silly.give(dir, Some(node), link).await {
+            Ok(aside) => Ok(Some((node, aside))),
+            Err(_) => self.silly_rename(auth).hide((dir, name), node).await.map(|()| None),
         }
-        let aside = self.silly.begin(dir, Some(node))?;
-        let args = LinkArgs { file: sent(&found)?, link: self.place(auth, dir, &aside).await? };
-        match self.ask::<nfs::Link>(auth, &args).await {
-            Ok(_) => Ok(Some((node, aside))),
-            Err(_) => {
-                self.silly.end(&aside);
-                self.hide(auth, dir, name).await.map(|_| None)
-            }
+    }
+}
+
+/// The server, as a user who removes and renames.
+pub(crate) struct As<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) auth: &'a Auth,
+}
+
+impl SillyServer for As<'_> {
+    type Fault = Error;
+
+    async fn rename(&self, from: (Node, &Name), to: (Node, &Name)) -> Result<()> {
+        self.inner.move_at_server(self.auth, from, to).await
+    }
+
+    async fn remove(&self, dir: Node, name: &Name) -> Result<bool> {
+        self.inner.remove::<nfs::Remove>(self.auth, (dir, name)).await.map(|()| true)
+    }
+
+    async fn is_there(&self, dir: Node, name: &Name) -> Result<bool> {
+        match self.inner.step(self.auth, dir, name).await {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

@@ -195,7 +195,7 @@ impl Driver for Nfs {
     }
 
     async fn releasedir(&self, _: &Cx, op: ReleaseDir) -> Result<()> {
-        self.0.dirs.close(op.handle);
+        self.0.dirs.open.close(op.handle);
         Ok(())
     }
 

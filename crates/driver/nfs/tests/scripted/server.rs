@@ -11,7 +11,7 @@ use outrigger_proto_nfs3::types::{
     Attrs, Content, Device, FileHandle, FileType, Mode, Properties, Stable, Status, Time, Wcc,
 };
 use outrigger_proto_nfs3::xdr::record::Records;
-use outrigger_proto_nfs3::xdr::rpc::{self, Body, Message, Messages};
+use outrigger_proto_nfs3::xdr::rpc::{self, AcceptStatus, Body, Message, Messages};
 use outrigger_proto_nfs3::xdr::{Array, Decoder, List, Xdr};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -31,6 +31,8 @@ pub enum Does {
     Bytes(Vec<u8>),
     /// Nothing is said.
     Silence,
+    /// There is no such procedure.
+    Unavailable,
 }
 
 /// What the server has.
@@ -169,6 +171,10 @@ impl Server {
             }
             Does::Bytes(bytes) => return Some(bytes),
             Does::Silence => return Some(Vec::new()),
+            Does::Unavailable => {
+                let refused = rpc::accepted(AcceptStatus::ProcedureUnavailable);
+                return Some(rpc::reply(xid, refused).finish().into_bytes().to_vec());
+            }
         };
         Some(rpc::success_message(xid, &reply).finish().into_bytes().to_vec())
     }
