@@ -6,7 +6,7 @@
 //! | [`FileTree`] | the tree of a server that takes files as a whole: all but its protocol, which a [`FileServer`] is |
 //! | [`InodeTable`] | nodes by path, with inode numbers that are the same in every mount |
 //! | [`HandleTable`] | nodes by the handles of a server that has lasting ones |
-//! | [`Uncommitted`] | content that the server has not put on stable storage, to be written once more if need be |
+//! | [`Uncommitted`], [`StableStore`] | content that the server has not put on stable storage, to be written once more if need be |
 //! | [`OpenFiles`], [`Notes`] | open files and other records, noted for the process that takes over |
 //! | [`OpenDirs`], [`Ordered`] | open directories, and listings that another process can go on with |
 //! | [`SillyRename`], [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
@@ -84,5 +84,5 @@ pub use tree::{
     Asked, Begun, FileServer, FileTree, Found, Listing, Put, Readings, Version, find_by_listing,
     receive_listing,
 };
-pub use uncommitted::{LeftUncommitted, Piece, Uncommitted, UncommittedFile};
+pub use uncommitted::{Piece, StableStore, Uncommitted, UncommittedFile};
 pub use ways::Ways;

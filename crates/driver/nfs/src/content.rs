@@ -119,7 +119,7 @@ impl Inner {
             return self.silly_rename(&closed.file.writer.auth).remove(node).await;
         }
         // What close(2) could not tell is logged: the server may have it all the same.
-        let stored = if closed.last.is_some() { self.commit(node).await } else { Ok(()) };
+        let stored = if closed.last.is_some() { self.unstable.commit(self, node).await } else { Ok(()) };
         stored.inspect_err(|error| tracing::warn!(%error, "what was written to a file may be lost"))
     }
 
@@ -202,7 +202,7 @@ impl Inner {
         let is_much = kept.bytes() >= FILE_MAX;
         drop(kept);
         if is_much {
-            self.commit(node).await?;
+            self.unstable.commit(self, node).await?;
         }
         written
     }
@@ -245,7 +245,7 @@ impl Inner {
             Some(kept) => {
                 let alone = kept.order.write().await;
                 // What is cut off must not be written again later.
-                self.store(node, kept, true).await?;
+                self.unstable.store(self, node, kept, true).await?;
                 Some(alone)
             }
             None => None,

@@ -33,7 +33,7 @@ pub(crate) fn client(
 
 impl OnConnect for Inner {
     fn on_connect<'a>(&'a self, mux: &'a Mux) -> BoxFuture<'a, Result<()>> {
-        self.recover(mux)
+        Box::pin(self.unstable.recover(self, mux))
     }
 }
 

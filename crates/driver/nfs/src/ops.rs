@@ -157,11 +157,11 @@ impl Driver for Nfs {
     }
 
     async fn flush(&self, _: &Cx, op: Flush) -> Result<()> {
-        self.0.commit(op.node).await
+        self.0.unstable.commit(&*self.0, op.node).await
     }
 
     async fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
-        self.0.commit(op.node).await
+        self.0.unstable.commit(&*self.0, op.node).await
     }
 
     /// Changes of names are on stable storage when the server answers them.
@@ -170,12 +170,7 @@ impl Driver for Nfs {
     }
 
     async fn syncfs(&self, _: &Cx, _: SyncFs) -> Result<()> {
-        let mut outcome = Ok(());
-        for (node, kept) in self.0.unstable.all() {
-            drop(kept);
-            outcome = outcome.and(self.0.commit(node).await);
-        }
-        outcome
+        self.0.unstable.commit_all(&*self.0).await
     }
 
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {
