@@ -8,10 +8,10 @@
 //! | [`HandleTable`] | nodes by the handles of a server that has lasting ones |
 //! | [`Uncommitted`], [`StableStore`] | content that the server has not put on stable storage, to be written once more if need be |
 //! | [`OpenFiles`], [`Notes`] | open files and other records, noted for the process that takes over |
-//! | [`OpenDirs`], [`Ordered`] | open directories, and listings that another process can go on with |
+//! | [`OpenDirs`], [`Ordered`], [`name_only`] | open directories, and listings that another process can go on with |
 //! | [`SillyRename`], [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
-//! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
+//! | [`shown_target`] | symbolic links that must not lead out of the tree |
 //! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
 //! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`], [`send_message`], [`receive_message`] | connections, each step with a deadline |
 //! | [`Pool`] | a bounded number of connections |
@@ -58,7 +58,7 @@ pub use diagnosis::{Attempt, Probe, diagnose, errno_at_end, errno_of, is_below, 
 pub use fault::{Fault, Refusal, quoted};
 pub use handle_table::{HandleTable, KnownFile};
 pub use inode_table::{InodeTable, hash, join};
-pub use listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
+pub use listing::{DIRENT, DIRENT_PLUS, Named, Ordered, name_only};
 pub use login::{Login, Secret};
 pub use login_notes::{LoginNotes, Start};
 pub use netrc::{NetrcEntry, find_in_netrc, parse_netrc};
@@ -75,7 +75,7 @@ pub use silly_rename::{
     HiddenNames, Hiding, SILLY_PREFIX, SillyNames, SillyRename, SillyServer, unique_name,
 };
 pub use staging::{Staged, StagedState, Staging};
-pub use symlink::{contained, relative_target};
+pub use symlink::shown_target;
 pub use together::{pieces, together};
 pub use transport::{
     Stream, Tls, connect_tcp, is_quiet, receive_lines, receive_message, send_message, send_staged, within,

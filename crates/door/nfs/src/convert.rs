@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Between the messages of the core and those of NFS: attributes, times, permissions, errors.
+//! Between the messages of the core and those of NFS: attributes, times, errors.
 
-use outrigger_core::attr::{MODE_PERMISSIONS, R_OK, W_OK, X_OK};
+use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::wcc::Before;
 use outrigger_core::{Attr, Errno, Error, SetAttrs, SetTime, Time};
 use outrigger_proto_nfs3::types::{self as nfs, FileType, Mode, Status};
@@ -57,33 +57,6 @@ pub(crate) fn before(before: &Before) -> nfs::WccAttrs {
     nfs::WccAttrs { size: before.size, mtime: time(before.mtime), ctime: time(before.ctime) }
 }
 
-/// The permissions of access(2) that are needed for those of NFS: each with its equal.
-const PERMISSIONS: [(nfs::Access, u32); 6] = [
-    (nfs::Access::READ, R_OK),
-    (nfs::Access::LOOKUP, X_OK),
-    (nfs::Access::MODIFY, W_OK),
-    (nfs::Access::EXTEND, W_OK),
-    (nfs::Access::DELETE, W_OK),
-    (nfs::Access::EXECUTE, X_OK),
-];
-
-/// Those of `asked` that make sense for this kind of file.
-fn sensible(asked: nfs::Access, is_dir: bool) -> nfs::Access {
-    asked & if is_dir { !nfs::Access::EXECUTE } else { !(nfs::Access::LOOKUP | nfs::Access::DELETE) }
-}
-
-/// What access(2) asks for instead.
-pub(crate) fn mask(asked: nfs::Access, is_dir: bool) -> u32 {
-    let sensible = sensible(asked, is_dir);
-    PERMISSIONS.iter().filter(|(access, _)| sensible.contains(*access)).fold(0, |mask, (_, bit)| mask | bit)
-}
-
-/// Those of `asked` that `granted` means.
-pub(crate) fn granted(asked: nfs::Access, is_dir: bool, granted: u32) -> nfs::Access {
-    let has = PERMISSIONS.iter().filter(|(_, bit)| granted & bit != 0).map(|(access, _)| *access);
-    sensible(asked, is_dir) & has.collect::<nfs::Access>()
-}
-
 /// The code of an error (RFC 1813, section 2.6).
 pub(crate) fn status(error: &Error) -> Status {
     match error.errno {
@@ -104,16 +77,5 @@ mod tests {
     fn a_time_that_is_none_is_refused() {
         let atime = nfs::SetTime::To(nfs::Time { seconds: 1, nanos: 1_000_000_000 });
         assert_eq!(set_attrs(&nfs::SetAttrs { atime, ..nfs::SetAttrs::NONE }), Err(Status::INVAL));
-    }
-
-    #[test]
-    fn permissions_of_files_and_directories() {
-        use nfs::Access;
-        assert_eq!(mask(Access::all(), true), R_OK | W_OK | X_OK);
-        assert_eq!(mask(Access::LOOKUP | Access::DELETE, false), 0);
-        let of_dir = granted(Access::all(), true, R_OK | X_OK);
-        assert_eq!(of_dir, Access::READ | Access::LOOKUP);
-        assert_eq!(granted(Access::READ | Access::EXECUTE, false, X_OK), Access::EXECUTE);
-        assert_eq!(granted(Access::all(), false, W_OK), Access::MODIFY | Access::EXTEND);
     }
 }

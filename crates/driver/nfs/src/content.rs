@@ -70,19 +70,10 @@ impl Inner {
         if is_above(&known) {
             return Ok(mask & (R_OK | X_OK));
         }
-        let needs = match known.kind {
-            FileKind::Directory => {
-                let change = Access::MODIFY | Access::EXTEND | Access::DELETE;
-                [(R_OK, Access::READ), (W_OK, change), (X_OK, Access::LOOKUP)]
-            }
-            _ => [(R_OK, Access::READ), (W_OK, Access::MODIFY | Access::EXTEND), (X_OK, Access::EXECUTE)],
-        };
-        let wanted = needs.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, access)| *access);
-        let access = wanted.collect::<Access>();
-        let args = AccessArgs { object: sent(&known)?, access };
-        let answer = self.ask::<nfs::Access>(auth, &args).await?;
-        let has = needs.iter().filter(|(bit, access)| mask & bit != 0 && answer.access.contains(*access));
-        Ok(has.fold(0, |granted, (bit, _)| granted | bit))
+        let meant = |mask| Access::of_mask(mask, known.kind == FileKind::Directory);
+        let args = AccessArgs { object: sent(&known)?, access: meant(mask) };
+        let has = self.ask::<nfs::Access>(auth, &args).await?.access;
+        Ok([R_OK, W_OK, X_OK].into_iter().filter(|bit| mask & bit != 0 && has.contains(meant(*bit))).sum())
     }
 
     pub(crate) async fn open_file(&self, cx: &Cx, op: Open) -> Result<Opened> {

@@ -5,14 +5,14 @@
 use crate::convert;
 use crate::exports::is_above;
 use crate::inner::{Inner, known, sent};
-use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Name, Node, Result};
+use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
+use outrigger_core::{Cx, Errno, Error, FileKind, Handle, Name, Node, Result};
 use outrigger_proto_nfs3::nfs::{ReadDirArgs, ReadDirPlusArgs, procedure as nfs};
 use outrigger_proto_nfs3::results::{self, EntriesPlus, EntryPlus};
 use outrigger_proto_nfs3::types::{Attrs, FileHandle, Verifier};
 use outrigger_proto_nfs3::xdr::List;
 use outrigger_proto_nfs3::xdr::rpc::Auth;
-use outrigger_toolkit_remote::{DIRENT, DIRENT_PLUS, Named, OpenDirs, Ordered};
+use outrigger_toolkit_remote::{DIRENT, DIRENT_PLUS, Named, OpenDirs, Ordered, name_only};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -220,7 +220,7 @@ impl Inner {
                 Some((handle, attrs)) => {
                     self.entry(place.0, &name, (known(&handle, &attrs)?, self.attr(&attrs)))?
                 }
-                None => name_only(ino),
+                None => name_only(ino, None),
             };
             entries.push(DirentPlus { cookie, name, entry });
         }
@@ -237,15 +237,4 @@ fn no_name(name: &[u8]) -> Error {
     let shown = name[..name.len().min(100)].escape_ascii();
     Errno::EIO
         .because(format!("the server lists '{shown}', which is no name of a file: not all may be shown"))
-}
-
-/// A name about which the server says nothing more.
-fn name_only(ino: u64) -> Entry {
-    Entry {
-        node: Node(0),
-        generation: Generation(0),
-        attr: Attr { ino, ..Attr::default() },
-        entry_ttl: Ttl::NEVER,
-        attr_ttl: Ttl::NEVER,
-    }
 }

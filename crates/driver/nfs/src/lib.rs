@@ -11,7 +11,7 @@
 //! | `inner.rs` | finding files, attributes |
 //! | `names.rs` | making, moving and removing names; files that are removed while they are open |
 //! | `content.rs` | opening, reading, writing |
-//! | `unstable.rs` | writing, COMMIT, and what was written once more |
+//! | `unstable.rs` | writing and COMMIT, for `Uncommitted` of the toolkit |
 //! | `dirs.rs` | listings |
 //! | `convert.rs` | attributes, errors |
 //!
@@ -19,7 +19,7 @@
 //!
 //! | operation | asks |
 //! |---|---|
-//! | listing a directory | READDIRPLUS, which brings attributes and handles: nothing for single files |
+//! | listing a directory | READDIRPLUS, which brings attributes and handles: nothing for single files; READDIR where the server has only that |
 //! | lookup, getattr, access | LOOKUP, GETATTR, ACCESS |
 //! | opening | ACCESS; SETATTR to empty the file |
 //! | creating | CREATE: guarded, or exclusive and SETATTR |

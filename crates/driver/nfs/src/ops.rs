@@ -12,7 +12,7 @@ use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Identity, OpCode, OpSet, Parallel, Payload, Result, Target,
 };
 use outrigger_proto_nfs3::nfs::procedure as nfs;
-use outrigger_toolkit_remote::{contained, relative_target};
+use outrigger_toolkit_remote::shown_target;
 
 const OPS: OpSet = OpSet::of(&[
     OpCode::Lookup,
@@ -105,11 +105,8 @@ impl Driver for Nfs {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
         let target = self.0.ask::<nfs::ReadLink>(&auth, &sent(&known)?).await?.target.into_bytes();
-        if !self.0.options.contain_symlinks {
-            return Target::new(target);
-        }
-        let depth = self.0.files.table().path(op.node)?.len();
-        Target::new(contained(relative_target(&target, &self.0.base, depth), depth)?)
+        let (contains, depth) = (self.0.options.contain_symlinks, self.0.files.table().path(op.node)?.len());
+        Target::new(shown_target(&target, (&self.0.base, depth), contains, contains)?)
     }
 
     async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {

@@ -6,10 +6,10 @@ use crate::fault::Fault;
 use crate::inner::Inner;
 use crate::link::Again;
 use crate::listing::{Item, Listing};
-use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Cx, Errno, FileKind, Generation, Handle, Name, Node, Result, lock};
+use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
+use outrigger_core::{Cx, Errno, FileKind, Handle, Name, Node, Result, lock};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
-use outrigger_toolkit_remote::{DIRENT, DIRENT_PLUS, Named, Ordered};
+use outrigger_toolkit_remote::{DIRENT, DIRENT_PLUS, Named, Ordered, name_only};
 use std::sync::{Arc, Mutex};
 
 /// An open directory. A cookie is the number of names before it in the listing. Of a tree that outlives this process it follows
@@ -124,7 +124,10 @@ impl Inner {
                     self.entry(dir.0, &name, &attrs)?
                 }
                 // What has no owner here is no reason to hide the others.
-                _ => self.name_only(dir.0, &name, &attrs)?,
+                _ => {
+                    let (ino, kind) = self.listed(dir.0, &name, &attrs)?;
+                    name_only(ino, kind)
+                }
             };
             entries.push(DirentPlus { cookie, name, entry });
         }
@@ -135,19 +138,6 @@ impl Inner {
     fn listed(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<(u64, Option<FileKind>)> {
         let kind = attrs.permissions.map(|_| kind(attrs));
         Ok((self.inodes.listed(dir, name, kind.unwrap_or(FileKind::Regular))?, kind))
-    }
-
-    /// A name about which the server says nothing that can be shown. It has a number: those without one are passed over by
-    /// readdir(3).
-    fn name_only(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<Entry> {
-        let (ino, kind) = self.listed(dir, name, attrs)?;
-        Ok(Entry {
-            node: Node(0),
-            generation: Generation(0),
-            attr: Attr { ino, mode: kind.map_or(0, FileKind::bits), ..Attr::default() },
-            entry_ttl: Ttl::NEVER,
-            attr_ttl: Ttl::NEVER,
-        })
     }
 
     /// Puts the names in a directory on stable storage. The protocol has nothing for that, but servers on Unix open directories

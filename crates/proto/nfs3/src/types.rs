@@ -387,6 +387,35 @@ impl FileType {
     }
 }
 
+/// Permissions, each with the bit of access(2) that means it: of files and of directories.
+const PERMISSIONS: [(Access, u32); 6] = [
+    (Access::READ, 4),
+    (Access::LOOKUP, 1),
+    (Access::MODIFY, 2),
+    (Access::EXTEND, 2),
+    (Access::DELETE, 2),
+    (Access::EXECUTE, 1),
+];
+
+impl Access {
+    /// Those that make sense for a directory, or for another file.
+    pub fn sensible(is_dir: bool) -> Self {
+        let apart = if is_dir { Access::EXECUTE } else { Access::LOOKUP | Access::DELETE };
+        PERMISSIONS.iter().map(|(access, _)| *access).filter(|access| !apart.contains(*access)).collect()
+    }
+
+    /// Those that bits of access(2) mean for a directory, or for another file.
+    pub fn of_mask(mask: u32, is_dir: bool) -> Self {
+        let meant = PERMISSIONS.iter().filter(|(_, bit)| mask & bit != 0).map(|(access, _)| *access);
+        meant.collect::<Access>() & Access::sensible(is_dir)
+    }
+
+    /// The bits of access(2) that mean one of these at least.
+    pub fn needs(self) -> u32 {
+        PERMISSIONS.iter().filter(|(access, _)| self.contains(*access)).fold(0, |mask, (_, bit)| mask | bit)
+    }
+}
+
 impl Time {
     /// A time of the 136 years that NFS has; the nearest one for others.
     pub fn nearest(secs: i64, nanos: u32) -> Self {
@@ -435,6 +464,16 @@ mod tests {
         assert_eq!(Device::of_rdev(0x0801), Device { major: 8, minor: 1 });
         assert_eq!(Device { major: 0x1000, minor: 0 }.rdev(), None);
         assert_eq!(Device { major: 0, minor: 0x10_0000 }.rdev(), None);
+    }
+
+    #[test]
+    fn permissions_of_files_and_directories() {
+        assert_eq!((Access::all() & Access::sensible(true)).needs(), 7);
+        assert_eq!((Access::LOOKUP | Access::DELETE) & Access::sensible(false), Access::empty());
+        assert_eq!(Access::of_mask(4 | 1, true), Access::READ | Access::LOOKUP);
+        assert_eq!(Access::of_mask(1, false), Access::EXECUTE);
+        assert_eq!(Access::of_mask(2, false), Access::MODIFY | Access::EXTEND);
+        assert_eq!(Access::of_mask(2, true), Access::MODIFY | Access::EXTEND | Access::DELETE);
     }
 
     #[test]

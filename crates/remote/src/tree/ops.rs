@@ -5,7 +5,7 @@ use super::inner::{Dir, Inner};
 use super::{FileServer, FileTree, Found, Listing};
 use crate::diagnosis::Attempt;
 use crate::listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
-use crate::symlink::{contained, relative_target};
+use crate::symlink::shown_target;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
@@ -355,11 +355,8 @@ impl<S: FileServer> Inner<S> {
             None => self.server.target(&path).await?,
         };
         let depth = self.inodes.table().path(node)?.len();
-        let target = match self.options.contain_symlinks {
-            true => contained(relative_target(&target, self.inodes.base(), depth), depth)?,
-            false => target,
-        };
-        Target::new(target)
+        let contains = self.options.contain_symlinks;
+        Target::new(shown_target(&target, (self.inodes.base(), depth), contains, contains)?)
     }
 
     /// The names in a directory in the order of their cookies, with files that the server does not have yet.
