@@ -12,7 +12,7 @@ use outrigger_toolkit_remote::{KnownFile, RpcClient, auth_sys, hash, own_credent
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 /// For so long the list of exports is believed, as names and attributes are.
 const VALID: Duration = Duration::from_secs(1);
@@ -21,25 +21,23 @@ const VALID: Duration = Duration::from_secs(1);
 type Paths = BTreeSet<Vec<u8>>;
 
 /// What a server exports.
-#[derive(Clone)]
-struct List {
-    all: Arc<Paths>,
-    /// Those that lie in others.
-    nested: Arc<Paths>,
+#[derive(Default)]
+pub(crate) struct Exports {
+    /// When it was asked last, and what it said.
+    last: Mutex<Option<(Duration, Result<Arc<Paths>>)>>,
+    /// Exports that lie in others, as the server said first: nothing in an export waits for the MOUNT program after that.
+    nested: OnceCell<Paths>,
 }
 
-/// What a server has exported when it was last asked.
-#[derive(Default)]
-pub(crate) struct Exports(Mutex<Option<(Duration, Result<List>)>>);
+fn paths(told: impl Iterator<Item = Vec<u8>>) -> Paths {
+    told.map(|path| trimmed(&path).to_vec()).collect()
+}
 
-impl List {
-    fn new(paths: impl Iterator<Item = Vec<u8>>) -> Self {
-        let all: Paths = paths.map(|path| trimmed(&path).to_vec()).collect();
-        let lies_in_another =
-            |path: &&Vec<u8>| (0..path.len()).any(|at| path[at] == b'/' && all.contains(&path[..at]));
-        let nested = all.iter().filter(lies_in_another).cloned().collect();
-        List { all: Arc::new(all), nested: Arc::new(nested) }
-    }
+/// Those of `all` that lie in others.
+fn nested(all: &Paths) -> Paths {
+    let lies_in_another =
+        |path: &&Vec<u8>| (0..path.len()).any(|at| path[at] == b'/' && all.contains(&path[..at]));
+    all.iter().filter(lies_in_another).cloned().collect()
 }
 
 /// The path of an export without slashes at its end: `/` is empty.
@@ -113,19 +111,21 @@ impl Inner {
         self.complete(auth, handle, None).await
     }
 
-    /// What the server exports, as it said a moment ago, or at any time if `any_time`: a listing of exports asks once.
-    async fn exports(&self, any_time: bool) -> Result<List> {
-        let mut last = self.exports.0.lock().await;
-        let is_recent = |at: &Duration| self.runtime.monotonic() < *at + VALID;
-        match &*last {
-            Some((at, list)) if is_recent(at) => return list.clone(),
-            Some((_, list)) if any_time && list.as_ref().err().is_none_or(is_untold) => return list.clone(),
-            _ => {}
+    /// What the server exports, as it said a moment ago: a listing of exports asks once.
+    async fn exports(&self) -> Result<Arc<Paths>> {
+        let mut last = self.exports.last.lock().await;
+        if let Some((at, told)) = &*last
+            && self.runtime.monotonic() < *at + VALID
+        {
+            return told.clone();
         }
         let told = self.ask_mount::<mounting::Export>(()).await;
-        let list = told.map(|told| List::new(told.0.into_iter().map(|export| export.path.to_vec())));
-        *last = Some((self.runtime.monotonic(), list.clone()));
-        list
+        let all = told.map(|told| Arc::new(paths(told.0.into_iter().map(|export| export.path.to_vec()))));
+        if let Ok(all) = &all {
+            let _ = self.exports.nested.set(nested(all));
+        }
+        *last = Some((self.runtime.monotonic(), all.clone()));
+        all
     }
 
     /// Finds the root: the directory `path` of the server, or the one that has all exports.
@@ -133,9 +133,9 @@ impl Inner {
         let auth = auth_sys(&own_credentials(), 0);
         let path = match path {
             Some(path) => Some(path),
-            None => match self.exports(false).await {
+            None => match self.exports().await {
                 Err(error) if !is_untold(&error) => return Err(error),
-                list => list.is_ok_and(|list| list.all.contains(&b""[..])).then_some(&b"/"[..]),
+                all => all.is_ok_and(|all| all.contains(&b""[..])).then_some(&b"/"[..]),
             },
         };
         let root = match path {
@@ -150,21 +150,23 @@ impl Inner {
         if !self.has_all {
             return Ok(Vec::new());
         }
-        let nested = match self.exports(true).await {
-            Err(error) if is_untold(&error) => return Ok(Vec::new()),
-            list => list?.nested,
-        };
+        let nested = self.exports.nested.get_or_try_init(async || match self.exports().await {
+            Err(error) if is_untold(&error) => Ok(Paths::new()),
+            all => all.map(|all| nested(&all)),
+        });
+        let nested = nested.await?;
         if nested.is_empty() {
             return Ok(Vec::new());
         }
+        let path = self.path(dir)?;
         // Others are below directories that are in the export.
-        let names = below(&nested, &self.path(dir)?).map(|rest| Name::new(rest.to_vec()));
+        let names = below(nested, &path).map(|rest| Name::new(rest.to_vec()));
         Ok(names.flatten().collect())
     }
 
     /// The names of exports, and of directories above them, in a directory above exports.
     pub(crate) async fn names_above(&self, dir: Node) -> Result<Vec<Name>> {
-        let all = self.exports(false).await?.all;
+        let all = self.exports().await?;
         let first = |rest: &[u8]| Name::new(rest.split(|&byte| byte == b'/').next()?.to_vec()).ok();
         Ok(below(&all, &self.path(dir)?).filter_map(first).collect())
     }
@@ -173,7 +175,7 @@ impl Inner {
     pub(crate) async fn below(&self, auth: &Auth, dir: Node, name: &Name) -> Result<(KnownFile, Attr)> {
         let path = [&self.path(dir)?[..], b"/", name].concat();
         let above = || above(&path).map(|above| (above, attr_above(&above)));
-        let all = self.exports(false).await.map(|list| list.all);
+        let all = self.exports().await;
         if all.as_ref().is_ok_and(|all| !all.contains(&path) && below(all, &path).next().is_some()) {
             return above();
         }
@@ -206,12 +208,11 @@ mod tests {
 
     #[test]
     fn exports_that_lie_in_others_are_found_and_listed_where_they_are() {
-        let paths = ["/", "/b/", "/bc", "/b/d/e", "/b/f"].map(|path| path.as_bytes().to_vec());
-        let list = List::new(paths.into_iter());
-        assert!(list.all.contains(&b""[..]) && list.nested.len() == 4);
-        assert!(below(&list.all, b"/b").eq([&b"d/e"[..], b"f"]), "a name that begins with another is apart");
-        assert!(below(&list.all, b"").eq([&b"b"[..], b"b/d/e", b"b/f", b"bc"]));
-        let apart = List::new([b"/a/b".to_vec(), b"/a/c".to_vec()].into_iter());
-        assert!(apart.nested.is_empty());
+        let of = |told: &[&str]| paths(told.iter().map(|path| path.as_bytes().to_vec()));
+        let all = of(&["/", "/b/", "/bc", "/b/d/e", "/b/f"]);
+        assert!(all.contains(&b""[..]) && nested(&all).len() == 4);
+        assert!(below(&all, b"/b").eq([&b"d/e"[..], b"f"]), "a name that begins with another is apart");
+        assert!(below(&all, b"").eq([&b"b"[..], b"b/d/e", b"b/f", b"bc"]));
+        assert!(nested(&of(&["/a/b", "/a/c"])).is_empty());
     }
 }

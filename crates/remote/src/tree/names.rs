@@ -122,10 +122,13 @@ impl<S: FileServer> Inner<S> {
             return Err(Errno::ENOTEMPTY.into());
         }
         let mut removed = self.server.remove_dir(&path).await;
-        if let (Err(Fault::Refused(_)), Some(node)) = (&removed, dir)
-            && self.silly_rename().clear(node, op.dir).await
-        {
-            removed = self.server.remove_dir(&path).await;
+        if let (Err(Fault::Refused(_)), Some(node)) = (&removed, dir) {
+            // Nobody reads a file while it gets another name.
+            let silly = self.open.removed().into_iter().filter(|&node| below(node));
+            let _locks = self.locks.lock_all(silly).await;
+            if self.silly_rename().clear(node, op.dir).await {
+                removed = self.server.remove_dir(&path).await;
+            }
         }
         self.explained(removed, Attempt::RmDir { path: &path }).await?;
         self.inodes.table().removed(op.dir, &op.name);
