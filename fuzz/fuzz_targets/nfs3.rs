@@ -5,7 +5,8 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use outrigger_proto_nfs3::xdr::{Decoder, Encoder, Messages};
-use outrigger_proto_nfs3::{mount, nfs, nlm, portmap, rpcbind};
+use outrigger_proto_nfs3::xdr::{portmap, rpcbind};
+use outrigger_proto_nfs3::{mount, nfs, nlm};
 use std::fmt::Debug;
 
 fuzz_target!(|bytes: &[u8]| {

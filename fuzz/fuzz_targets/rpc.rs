@@ -7,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 use outrigger_proto_nfs3::xdr::record::{Records, contents, frame_len};
 use outrigger_proto_nfs3::xdr::rpc::{self, Body, Message};
 use outrigger_proto_nfs3::xdr::{Decoder, Encoder, Messages, Xdr};
-use outrigger_proto_nfs3::{mount, nfs, nlm, portmap, rpcbind};
+use outrigger_proto_nfs3::xdr::{portmap, rpcbind};
+use outrigger_proto_nfs3::{mount, nfs, nlm};
 
 const RECORD_MAX: usize = 1 << 16;
 

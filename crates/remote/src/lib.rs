@@ -6,12 +6,12 @@
 //! | [`FileTree`] | the tree of a server that takes files as a whole: all but its protocol, which a [`FileServer`] is |
 //! | [`InodeTable`] | nodes by path, with inode numbers that are the same in every mount |
 //! | [`HandleTable`] | nodes by the handles of a server that has lasting ones |
-//! | [`Uncommitted`] | content that the server has not put on stable storage, to be written once more if need be |
+//! | [`Uncommitted`], [`StableStore`] | content that the server has not put on stable storage, to be written once more if need be |
 //! | [`OpenFiles`], [`Notes`] | open files and other records, noted for the process that takes over |
-//! | [`Ordered`] | listings that another process can go on with |
-//! | [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
+//! | [`OpenDirs`], [`Ordered`], [`name_only`] | open directories, and listings that another process can go on with |
+//! | [`SillyRename`], [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
-//! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
+//! | [`shown_target`] | symbolic links that must not lead out of the tree |
 //! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
 //! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`], [`send_message`], [`receive_message`] | connections, each step with a deadline |
 //! | [`Pool`] | a bounded number of connections |
@@ -22,6 +22,7 @@
 //! | [`Staging`] | writes in any order that become one object at the server |
 //! | [`NodeLocks`] | one request at a time for a file |
 //! | [`together`], [`pieces`] | several requests at once for one |
+//! | [`RpcClient`], [`auth_sys`] | remote procedure calls to the programs of a server, and who makes them |
 //! | [`connect_reserved`], [`groups_of`] | by what servers tell whom they trust |
 #![forbid(unsafe_code)]
 
@@ -36,11 +37,13 @@ mod login_notes;
 mod netrc;
 mod node_locks;
 mod notes;
+mod open_dirs;
 mod open_files;
 mod options;
 mod pool;
 mod reconnect;
 mod reserved;
+mod rpc;
 mod silly_rename;
 mod staging;
 mod symlink;
@@ -55,20 +58,24 @@ pub use diagnosis::{Attempt, Probe, diagnose, errno_at_end, errno_of, is_below, 
 pub use fault::{Fault, Refusal, quoted};
 pub use handle_table::{HandleTable, KnownFile};
 pub use inode_table::{InodeTable, hash, join};
-pub use listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
+pub use listing::{DIRENT, DIRENT_PLUS, Named, Ordered, name_only};
 pub use login::{Login, Secret};
 pub use login_notes::{LoginNotes, Start};
 pub use netrc::{NetrcEntry, find_in_netrc, parse_netrc};
 pub use node_locks::NodeLocks;
 pub use notes::Notes;
+pub use open_dirs::OpenDirs;
 pub use open_files::{Closed, OpenFiles, OpenNotes, OwnWords, WasOpen};
 pub use options::{FILE_OPTIONS, FileOptions, file_option, unknown_file_option};
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};
 pub use reserved::{connect_reserved, groups_of};
-pub use silly_rename::{HiddenNames, Hiding, LeftName, SILLY_PREFIX, SillyNames, unique_name};
+pub use rpc::{Called, OnConnect, RpcClient, RpcPolicy, RpcProgram, auth_sys, own_credentials};
+pub use silly_rename::{
+    HiddenNames, Hiding, SILLY_PREFIX, SillyNames, SillyRename, SillyServer, unique_name,
+};
 pub use staging::{Staged, StagedState, Staging};
-pub use symlink::{contained, relative_target};
+pub use symlink::shown_target;
 pub use together::{pieces, together};
 pub use transport::{
     Stream, Tls, connect_tcp, is_quiet, receive_lines, receive_message, send_message, send_staged, within,
@@ -77,5 +84,5 @@ pub use tree::{
     Asked, Begun, FileServer, FileTree, Found, Listing, Put, Readings, Version, find_by_listing,
     receive_listing,
 };
-pub use uncommitted::{LeftUncommitted, Piece, Uncommitted, UncommittedFile};
+pub use uncommitted::{Piece, StableStore, Uncommitted, UncommittedFile};
 pub use ways::Ways;

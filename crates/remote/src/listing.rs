@@ -2,12 +2,24 @@
 //! Listings that another process can go on with: cookies follow from names.
 
 use outrigger_core::listing::cookie_of;
-use outrigger_core::{Error, Name, Result};
+use outrigger_core::reply::{Entry, Ttl};
+use outrigger_core::{Attr, Error, FileKind, Generation, Name, Node, Result};
 
 /// What an entry counts beside its name when a listing is cut into pieces, in bytes: without attributes, and with them.
 pub const DIRENT: usize = 24;
 /// See [`DIRENT`].
 pub const DIRENT_PLUS: usize = 152;
+
+/// The entry of a listed name about which the server says nothing more. It has a number: those without one are passed over by readdir(3).
+pub fn name_only(ino: u64, kind: Option<FileKind>) -> Entry {
+    Entry {
+        node: Node(0),
+        generation: Generation(0),
+        attr: Attr { ino, mode: kind.map_or(0, FileKind::bits), ..Attr::default() },
+        entry_ttl: Ttl::NEVER,
+        attr_ttl: Ttl::NEVER,
+    }
+}
 
 /// What is listed under a name.
 pub trait Named: Clone {

@@ -3,7 +3,8 @@
 //! by its name only.
 
 use crate::notes::Notes;
-use outrigger_core::{Keep, Name, Node, NodeTable, Result, lock};
+use crate::open_files::OpenFiles;
+use outrigger_core::{Error, Keep, Name, Node, NodeTable, Result, lock};
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -37,14 +38,11 @@ pub struct SillyNames {
 }
 
 /// A silly name that a former process has left at the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftName {
-    /// Where it is.
-    pub dir: Node,
-    /// The name.
-    pub name: Name,
+struct LeftName {
+    dir: Node,
+    name: Name,
     /// The removed file, if the name is known to be the only one that it has.
-    pub node: Option<Node>,
+    node: Option<Node>,
 }
 
 fn silly_name(number: u64) -> Result<Name> {
@@ -66,6 +64,26 @@ impl SillyNames {
         let notes = keep.map(open).transpose()?;
         let left = notes.iter().flat_map(Notes::all).collect();
         Ok(SillyNames { notes, left: Mutex::new(left) })
+    }
+
+    /// Has `give` give a file in `dir` a name that no other file has. It is noted before, if `node` is given and there is room.
+    ///
+    /// # Errors
+    /// Those of `give`: no file has got the name.
+    pub async fn give<E: From<Error>>(
+        &self,
+        dir: Node,
+        node: Option<Node>,
+        give: impl AsyncFnOnce(&Name) -> Result<(), E>,
+    ) -> Result<Name, E> {
+        let aside = self.begin(dir, node)?;
+        match give(&aside).await {
+            Ok(()) => Ok(aside),
+            Err(error) => {
+                self.end(&aside);
+                Err(error)
+            }
+        }
     }
 
     /// A name that no other file has, for a file that is about to be renamed in `dir`. It is noted if `node` is given and
@@ -105,7 +123,7 @@ impl SillyNames {
 
     /// Finds out what became of the files that former processes renamed, or were about to: `is_there` asks the server for a name.
     /// `table` then has each by the name it has.
-    pub async fn settle<F: Future<Output = Result<bool>>>(
+    async fn settle<F: Future<Output = Result<bool>>>(
         &self,
         table: &NodeTable,
         is_there: impl Fn(Node, Name) -> F,
@@ -141,6 +159,121 @@ impl SillyNames {
             left.push(LeftName { dir, name, node });
         }
         left
+    }
+}
+
+/// What silly renames ask of a server.
+pub trait SillyServer: Send + Sync {
+    /// Why it has not renamed a file.
+    type Fault: From<Error> + Send;
+
+    /// Renames a file to a name that no other one has.
+    fn rename(
+        &self,
+        from: (Node, &Name),
+        to: (Node, &Name),
+    ) -> impl Future<Output = Result<(), Self::Fault>> + Send;
+
+    /// Removes a file. Whether it is gone: otherwise it is being removed, and the server ends the note of its name.
+    fn remove(&self, dir: Node, name: &Name) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Whether there is a file of this name.
+    fn is_there(&self, dir: Node, name: &Name) -> impl Future<Output = Result<bool>> + Send;
+}
+
+/// Silly renames in a tree: what becomes of its open files when they lose their last names.
+pub struct SillyRename<'a, F, N, S> {
+    /// The names, noted.
+    pub names: &'a SillyNames,
+    /// Where files are.
+    pub table: &'a NodeTable,
+    /// Which are open.
+    pub open: &'a OpenFiles<F, N>,
+    /// Who renames and removes.
+    pub server: S,
+}
+
+impl<F: Clone, N: Default, S: SillyServer> SillyRename<'_, F, N, S> {
+    /// Whether a name is one that only this client knows.
+    pub fn has(&self, dir: Node, name: &Name) -> bool {
+        let is_removed = || self.table.get(dir, name).is_some_and(|node| self.open.is_removed(node));
+        name.starts_with(SILLY_PREFIX.as_bytes()) && is_removed()
+    }
+
+    /// The file called `name`, if it is open and has not lost its last name yet.
+    pub fn loses(&self, dir: Node, name: &Name) -> Option<Node> {
+        let node = self.table.get(dir, name)?;
+        (self.open.is_open(node) && !self.open.is_removed(node)).then_some(node)
+    }
+
+    /// Renames an open file that is about to lose its last name.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn hide(&self, (dir, name): (Node, &Name), node: Node) -> Result<(), S::Fault> {
+        let rename = async |aside: &Name| self.server.rename((dir, name), (dir, aside)).await;
+        let aside = self.names.give(dir, Some(node), rename).await?;
+        Ok(self.hidden((dir, name), &aside, node).await?)
+    }
+
+    /// A file is at its silly name now.
+    ///
+    /// # Errors
+    /// Those of removing it: it may have been closed meanwhile.
+    pub async fn hidden(&self, (dir, name): (Node, &Name), aside: &Name, node: Node) -> Result<()> {
+        self.table.renamed((dir, name), (dir, aside))?;
+        if self.open.mark_removed(node) { Ok(()) } else { self.remove(node).await }
+    }
+
+    /// Removes a file that lost its last name and is not open any more.
+    ///
+    /// # Errors
+    /// Those of the server; the next process tries once more.
+    pub async fn remove(&self, node: Node) -> Result<()> {
+        for (dir, name) in self.table.names(node).unwrap_or_default() {
+            self.remove_name(dir, &name).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes what has a silly name.
+    ///
+    /// # Errors
+    /// Those of the server; the next process tries once more.
+    pub async fn remove_name(&self, dir: Node, aside: &Name) -> Result<()> {
+        let removed = self.server.remove(dir, aside).await;
+        self.table.removed(dir, aside);
+        if removed? {
+            self.names.end(aside);
+        }
+        Ok(())
+    }
+
+    /// Moves files that have lost their names from `dir`, which is to be removed, to the directory above it; whether there were any.
+    pub async fn clear(&self, dir: Node, above: Node) -> bool {
+        let mut any = false;
+        for node in self.open.removed() {
+            let names = self.table.names(node).unwrap_or_default();
+            let Some((_, aside)) = names.into_iter().find(|(place, _)| *place == dir) else { continue };
+            if self.server.rename((dir, &aside), (above, &aside)).await.is_ok() {
+                self.names.moved(&aside, above);
+                any |= self.table.renamed((dir, &aside), (above, &aside)).is_ok();
+            }
+        }
+        any
+    }
+
+    /// Goes on with files that former processes renamed, or were about to.
+    pub async fn settle(&self) {
+        let is_there = async |dir, name: Name| self.server.is_there(dir, &name).await;
+        for LeftName { dir, name, node } in self.names.settle(self.table, is_there).await {
+            if node.is_some_and(|node| self.open.mark_removed(node)) {
+                continue;
+            }
+            if let Err(error) = self.remove_name(dir, &name).await {
+                tracing::warn!(%error, "a removed file is left behind");
+            }
+        }
     }
 }
 
@@ -191,5 +324,109 @@ impl Drop for Hiding {
     fn drop(&mut self) {
         self.all.lock().remove(&self.place);
         self.all.shown.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::ops::OpenFlags;
+    use outrigger_core::{Errno, Handle, HeapKeep};
+
+    /// The names that a server has.
+    #[derive(Default)]
+    struct Server(Mutex<HashSet<(Node, Name)>>);
+
+    impl SillyServer for &Server {
+        type Fault = Error;
+
+        async fn rename(&self, from: (Node, &Name), to: (Node, &Name)) -> Result<()> {
+            let mut names = lock(&self.0);
+            if !names.remove(&(from.0, from.1.clone())) {
+                return Err(Errno::ENOENT.into());
+            }
+            names.insert((to.0, to.1.clone()));
+            Ok(())
+        }
+
+        async fn remove(&self, dir: Node, name: &Name) -> Result<bool> {
+            lock(&self.0).remove(&(dir, name.clone())).then_some(true).ok_or_else(|| Errno::ENOENT.into())
+        }
+
+        async fn is_there(&self, dir: Node, name: &Name) -> Result<bool> {
+            Ok(lock(&self.0).contains(&(dir, name.clone())))
+        }
+    }
+
+    /// A process with a file `f` in a directory, and what a test does with both.
+    async fn with(keep: &HeapKeep, server: &Server, table: &NodeTable, test: impl AsyncFnOnce(&Silly<'_>)) {
+        let (names, open) =
+            (SillyNames::open(Some(keep)).unwrap(), OpenFiles::open(Some(keep), |_, _, _| ()).unwrap());
+        names.given(table).into_iter().for_each(|node| _ = open.mark_removed(node));
+        test(&SillyRename { names: &names, table, open: &open, server }).await;
+    }
+
+    type Silly<'a> = SillyRename<'a, (), (), &'a Server>;
+
+    fn open(silly: &Silly<'_>, node: Node) -> Handle {
+        silly.open.add(node, OpenFlags::empty(), (false, [0; 4]), |_, ()| ()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_removed_file_goes_with_its_last_handle_also_when_another_process_has_that() {
+        let (keep, server, table) =
+            (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
+        let [d, f] = ["d", "f"].map(|name| Name::try_from(name).unwrap());
+        let dir = table.found(Node::ROOT, &d, None).unwrap();
+        let file = table.found(dir, &f, None).unwrap();
+        lock(&server.0).insert((dir, f.clone()));
+        with(&keep, &server, &table, async |silly| {
+            assert_eq!(silly.loses(dir, &f), None, "it is not open");
+            open(silly, file);
+            assert_eq!(silly.loses(dir, &f), Some(file));
+            silly.hide((dir, &f), file).await.unwrap();
+            let aside = table.names(file).unwrap()[0].1.clone();
+            assert!(silly.has(dir, &aside) && silly.loses(dir, &aside).is_none());
+            assert!(silly.clear(dir, Node::ROOT).await && !silly.clear(dir, Node::ROOT).await);
+            assert!(lock(&server.0).contains(&(Node::ROOT, aside)));
+        })
+        .await;
+        with(&keep, &server, &table, async |silly| {
+            silly.settle().await;
+            assert_eq!((silly.open.removed(), lock(&server.0).len()), (vec![file], 1));
+        })
+        .await;
+        with(&keep, &server, &table, async |silly| {
+            let handle = silly.open.add(file, OpenFlags::empty(), (true, [0; 4]), |_, ()| ()).unwrap();
+            silly.open.close(handle).unwrap();
+            silly.remove(file).await.unwrap();
+            assert!(lock(&server.0).is_empty() && table.names(file).unwrap().is_empty());
+        })
+        .await;
+        with(&keep, &server, &table, async |silly| assert!(lock(&silly.names.left).is_empty())).await;
+    }
+
+    /// It dies between the rename and the close, and another process has nothing open.
+    #[tokio::test]
+    async fn a_silly_name_that_nobody_has_open_is_removed_by_the_next_process() {
+        let (keep, server, table) =
+            (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
+        let f = Name::try_from("f").unwrap();
+        let file = table.found(Node::ROOT, &f, None).unwrap();
+        lock(&server.0).insert((Node::ROOT, f.clone()));
+        with(&keep, &server, &table, async |silly| {
+            let rename =
+                async |aside: &Name| silly.server.rename((Node::ROOT, &f), (Node::ROOT, aside)).await;
+            silly.names.give(Node::ROOT, Some(file), rename).await.unwrap();
+            let refused = silly.names.give(Node::ROOT, Some(file), rename).await;
+            assert_eq!(refused, Err(Errno::ENOENT.into()), "and is not noted");
+        })
+        .await;
+        with(&keep, &server, &table, async |silly| {
+            assert_eq!(lock(&silly.names.left).len(), 1);
+            silly.settle().await;
+            assert!(lock(&server.0).is_empty());
+        })
+        .await;
     }
 }

@@ -7,9 +7,25 @@
 use bytes::Bytes;
 use outrigger_core::{Errno, Result};
 
+/// The target that is shown for one of the server, of a link `depth` levels below the root, which is at `base` there: as a path relative
+/// to the link where it is an absolute one inside the tree, if `relates`, and otherwise refused, if `contains`.
+///
+/// # Errors
+/// `EPERM` for one that is refused.
+pub fn shown_target(
+    target: &Bytes,
+    (base, depth): (&[u8], usize),
+    relates: bool,
+    contains: bool,
+) -> Result<Bytes> {
+    let relates = relates || contains;
+    let target = if relates { relative_target(target, base, depth) } else { target.clone() };
+    if contains { contained(target, depth) } else { Ok(target) }
+}
+
 /// The target as a path relative to its link, `depth` levels below the root, where it is an absolute one inside the tree, whose
 /// root is at `base` on the server.
-pub fn relative_target(target: &Bytes, base: &[u8], depth: usize) -> Bytes {
+fn relative_target(target: &Bytes, base: &[u8], depth: usize) -> Bytes {
     let inside = target.strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with(b"/"));
     match inside {
         Some(rest) if target.starts_with(b"/") => Bytes::from(relative(rest, depth)),
@@ -21,7 +37,7 @@ pub fn relative_target(target: &Bytes, base: &[u8], depth: usize) -> Bytes {
 ///
 /// # Errors
 /// `EPERM` otherwise.
-pub fn contained(target: Bytes, depth: usize) -> Result<Bytes> {
+fn contained(target: Bytes, depth: usize) -> Result<Bytes> {
     if stays_inside(&target, depth) {
         return Ok(target);
     }

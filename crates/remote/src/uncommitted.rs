@@ -7,7 +7,7 @@
 
 use crate::notes::Notes;
 use bytes::Bytes;
-use outrigger_core::{Error, Keep, Node, Result, lock};
+use outrigger_core::{Errno, Error, Keep, Node, Result, lock};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,17 +21,17 @@ const PIECE: usize = 256;
 const COPIED: usize = 64 << 10;
 /// How many files can be noted.
 const NOTED_MAX: usize = 1 << 14;
+const LOST: &str = "what a former process has written may be lost: the server has restarted, or does not say";
 
 outrigger_core::record! {
     /// A file with such content, as a former process has left it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct LeftUncommitted {
-        /// The file.
-        pub node: Node,
+    struct LeftUncommitted {
+        node: Node,
         /// The verifier of the first write.
-        pub verifier: u64,
+        verifier: u64,
         /// Who wrote, as the driver has it in a number.
-        pub user: u64,
+        user: u64,
     }
 }
 
@@ -73,13 +73,8 @@ impl<A> Default for UncommittedFile<A> {
 
 impl<A: Clone> UncommittedFile<A> {
     /// The oldest piece.
-    pub fn first(&self) -> Option<Piece<A>> {
+    fn first(&self) -> Option<Piece<A>> {
         lock(&self.state).pieces.front().cloned()
-    }
-
-    /// The number that the next piece gets.
-    pub fn end(&self) -> u64 {
-        lock(&self.state).next
     }
 
     /// How much memory the content takes, in bytes.
@@ -88,13 +83,8 @@ impl<A: Clone> UncommittedFile<A> {
     }
 
     /// Notes that content is lost, for whoever asks next.
-    pub fn lose(&self, error: Error) {
+    fn lose(&self, error: Error) {
         lock(&self.state).lost = Some(error);
-    }
-
-    /// That content was lost, once.
-    pub fn take_lost(&self) -> Option<Error> {
-        lock(&self.state).lost.take()
     }
 }
 
@@ -124,16 +114,6 @@ impl<A: Clone> Uncommitted<A> {
         Arc::clone(lock(&self.files).entry(node).or_default())
     }
 
-    /// What is kept of a file, if anything is.
-    pub fn get(&self, node: Node) -> Option<Arc<UncommittedFile<A>>> {
-        lock(&self.files).get(&node).cloned()
-    }
-
-    /// Files of which something is kept.
-    pub fn all(&self) -> Vec<(Node, Arc<UncommittedFile<A>>)> {
-        lock(&self.files).iter().map(|(node, file)| (*node, Arc::clone(file))).collect()
-    }
-
     /// Whether a write has to be stable, because too much is kept.
     pub fn is_full(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) >= ALL_MAX
@@ -160,7 +140,7 @@ impl<A: Clone> Uncommitted<A> {
 
     /// Drops the pieces before the one numbered `end`, up to the first whose verifier is another one than `life`, if that is given;
     /// whether there is such a piece.
-    pub fn drop_before(&self, node: Node, file: &UncommittedFile<A>, end: u64, life: Option<u64>) -> bool {
+    fn drop_before(&self, node: Node, file: &UncommittedFile<A>, end: u64, life: Option<u64>) -> bool {
         let mut state = lock(&file.state);
         let count = state.pieces.partition_point(|piece| piece.number < end);
         let is_lost = |piece: &Piece<A>| life.is_some_and(|life| piece.verifier != life);
@@ -188,12 +168,12 @@ impl<A: Clone> Uncommitted<A> {
     }
 
     /// A file that a former process has left; none when all were taken. It stays noted until [`Uncommitted::found_out`].
-    pub fn next_left(&self) -> Option<LeftUncommitted> {
+    fn next_left(&self) -> Option<LeftUncommitted> {
         lock(&self.left).last().copied()
     }
 
     /// It is found out what became of a file that a former process has left; an error says that content is lost.
-    pub fn found_out(&self, left: &LeftUncommitted, outcome: Result<()>) {
+    fn found_out(&self, left: &LeftUncommitted, outcome: Result<()>) {
         lock(&self.left).retain(|other| other.node != left.node);
         if let Err(error) = outcome {
             self.of(left.node).lose(error);
@@ -202,10 +182,141 @@ impl<A: Clone> Uncommitted<A> {
     }
 }
 
+/// A server that puts content on stable storage when it is asked to. What it is asked goes by the connection `via`, and no other.
+pub trait StableStore<A>: Sync {
+    /// A connection.
+    type Via: Send + Sync;
+
+    /// The connection there is, made when there is none.
+    fn connection(&self) -> impl Future<Output = Result<Self::Via>> + Send;
+
+    /// Why a connection has ended, if it has.
+    fn ended(&self, via: &Self::Via) -> Option<Error>;
+
+    /// Whether what was to be stored is given up when so many connections were lost meanwhile.
+    fn gives_up(&self, losses: u32) -> bool;
+
+    /// Puts what was written to a file on stable storage; the verifier of the server's life.
+    fn commit(&self, via: &Self::Via, node: Node, by: &A) -> impl Future<Output = Result<u64>> + Send;
+
+    /// Writes to stable storage.
+    fn write(&self, via: &Self::Via, node: Node, piece: Piece<A>) -> impl Future<Output = Result<()>> + Send;
+
+    /// On whose behalf a user writes whom a former process has noted.
+    fn by(&self, user: u64) -> A;
+}
+
+impl<A: Clone + Send + Sync> Uncommitted<A> {
+    /// Puts what was written to a file on stable storage.
+    ///
+    /// # Errors
+    /// What the server says, in which case the content is kept; and that content is lost, once.
+    pub async fn commit(&self, server: &impl StableStore<A>, node: Node) -> Result<()> {
+        let Some(file) = lock(&self.files).get(&node).cloned() else { return Ok(()) };
+        let stored = self.store(server, node, &file, false).await;
+        let lost = lock(&file.state).lost.take();
+        drop(file);
+        self.tidy(node);
+        stored.and(lost.map_or(Ok(()), Err))
+    }
+
+    /// The same for all files.
+    ///
+    /// # Errors
+    /// The first one of those of [`Uncommitted::commit`].
+    pub async fn commit_all(&self, server: &impl StableStore<A>) -> Result<()> {
+        let (mut outcome, nodes) = (Ok(()), lock(&self.files).keys().copied().collect::<Vec<_>>());
+        for node in nodes {
+            outcome = outcome.and(self.commit(server, node).await);
+        }
+        outcome
+    }
+
+    /// Puts what is kept of a file on stable storage, after losses of the connection, too. `is_alone` says that no request writes to it
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// What the server says, in which case the content is kept.
+    pub async fn store(
+        &self,
+        server: &impl StableStore<A>,
+        node: Node,
+        file: &UncommittedFile<A>,
+        is_alone: bool,
+    ) -> Result<()> {
+        let mut losses = 0;
+        while file.first().is_some() {
+            let via = server.connection().await?;
+            let stored = self.store_by(server, &via, (node, file), is_alone).await;
+            losses += 1;
+            if stored.is_ok() || server.ended(&via).is_none() || server.gives_up(losses) {
+                return stored;
+            }
+        }
+        Ok(())
+    }
+
+    /// COMMIT, and once more what the server has lost. By one connection only: on the next one, what is kept is written again before
+    /// anything else, and a call of here that was made again after that would bring older content.
+    async fn store_by<S: StableStore<A>>(
+        &self,
+        server: &S,
+        via: &S::Via,
+        (node, file): (Node, &UncommittedFile<A>),
+        is_alone: bool,
+    ) -> Result<()> {
+        let (Some(first), end) = (file.first(), lock(&file.state).next) else { return Ok(()) };
+        let life = match server.commit(via, node, &first.by).await {
+            Err(error) if error.errno == Errno::ESTALE => {
+                // There is no file any more that it could be written to. Nobody may wait for this answer.
+                self.drop_before(node, file, u64::MAX, None);
+                file.lose(error.clone());
+                return Err(error);
+            }
+            life => life?,
+        };
+        if !self.drop_before(node, file, end, Some(life)) {
+            return Ok(());
+        }
+        tracing::warn!(?node, "the server has restarted: what it may have lost is written again");
+        let _order = if is_alone { None } else { Some(file.order.write().await) };
+        // All that is kept, in its order: what came later lies over it.
+        while let Some(piece) = file.first() {
+            let number = piece.number;
+            server.write(via, node, piece).await?;
+            self.drop_before(node, file, number + 1, None);
+        }
+        Ok(())
+    }
+
+    /// Does what has to be done on a new connection before anything else: the server may have lost what it has acknowledged.
+    ///
+    /// # Errors
+    /// That the connection is lost.
+    pub async fn recover<S: StableStore<A>>(&self, server: &S, via: &S::Via) -> Result<()> {
+        let ended = || server.ended(via).map_or(Ok(()), Err);
+        let files: Vec<_> = lock(&self.files).iter().map(|(node, file)| (*node, Arc::clone(file))).collect();
+        for (node, file) in files {
+            // What the server refuses now is told by the next fsync(2), which tries once more.
+            if let Err(error) = self.store_by(server, via, (node, &file), true).await {
+                tracing::warn!(?node, %error, "what was written could not be stored again yet");
+            }
+            ended()?;
+        }
+        while let Some(left) = self.next_left() {
+            let life = server.commit(via, left.node, &server.by(left.user)).await;
+            ended()?;
+            let outcome = if life == Ok(left.verifier) { Ok(()) } else { Err(Errno::EIO.because(LOST)) };
+            self.found_out(&left, outcome);
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::{Errno, HeapKeep};
+    use outrigger_core::HeapKeep;
 
     const NODE: Node = Node(7);
 
@@ -220,7 +331,7 @@ mod tests {
         for (at, life) in [(0, 1), (7, 1), (3, 2), (14, 1)] {
             assert!(kept.add(NODE, &file, 0, piece(at, life)));
         }
-        let end = file.end() - 1;
+        let end = lock(&file.state).next - 1;
         assert!(kept.drop_before(NODE, &file, end, Some(1)), "the third one is of another life");
         assert_eq!(file.first().map(|piece| (piece.number, piece.offset)), Some((2, 3)));
         assert!(kept.drop_before(NODE, &file, u64::MAX, Some(1)), "and keeps what came later");
@@ -231,7 +342,7 @@ mod tests {
         assert!(!kept.drop_before(NODE, &file, u64::MAX, Some(1)));
         drop(file);
         kept.tidy(NODE);
-        assert!(kept.get(NODE).is_none() && !kept.is_full());
+        assert!(lock(&kept.files).is_empty() && !kept.is_full());
     }
 
     #[test]
@@ -245,8 +356,8 @@ mod tests {
         assert_eq!(left, LeftUncommitted { node: NODE, verifier: 1, user: 5 });
         later.found_out(&left, Err(Errno::EIO.into()));
         assert_eq!(later.next_left(), None);
-        let file = later.get(NODE).unwrap();
-        assert_eq!((file.take_lost().map(|error| error.errno), file.take_lost()), (Some(Errno::EIO), None));
+        let lost = || lock(&later.of(NODE).state).lost.take();
+        assert_eq!((lost().map(|error| error.errno), lost()), (Some(Errno::EIO), None));
         assert_eq!(Uncommitted::<()>::open(Some(&keep)).unwrap().next_left(), None);
     }
 }

@@ -45,7 +45,7 @@ impl Names for Every {
     fn find(&self, _: &[Name], _: &Name) -> Option<Found> {
         Some(Found::Tree(Arc::new(Memory(Arc::clone(&self.0)))))
     }
-    fn list(&self, _: &[Name]) -> Vec<(Name, Found)> {
+    fn list(&self, _: &[Name]) -> Vec<Name> {
         Vec::new()
     }
 }

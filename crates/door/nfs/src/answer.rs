@@ -19,11 +19,12 @@ use outrigger_proto_nfs3::nfs::procedure::{
 use outrigger_proto_nfs3::nfs::{self, Call};
 use outrigger_proto_nfs3::results::{AttrsFailed, LinkFailed, RenameFailed, WccFailed};
 use outrigger_proto_nfs3::types::{FileHandle, Status, Wcc as NfsWcc};
+use outrigger_proto_nfs3::xdr::portmap;
 use outrigger_proto_nfs3::xdr::rpc::{
     self, AcceptStatus, AuthStatus, Body, Denied, Message, Messages, Versions, accepted,
 };
 use outrigger_proto_nfs3::xdr::{DecodeError, Decoder, Encoded, Procedure, Xdr};
-use outrigger_proto_nfs3::{mount as mount3, nlm, portmap};
+use outrigger_proto_nfs3::{mount as mount3, nlm};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -11,7 +11,7 @@ use outrigger_proto_nfs3::nfs::{AccessArgs, CommitArgs, ReadArgs, SetAttrArgs, W
 use outrigger_proto_nfs3::results::{
     AccessOk, AttrsFailed, Committed, ReadLinkOk, ReadOk, WccFailed, WccOk, WriteOk,
 };
-use outrigger_proto_nfs3::types::{Attrs, Content, Path, Stable, Status};
+use outrigger_proto_nfs3::types::{Access, Attrs, Content, Path, Stable, Status};
 
 impl Export {
     pub(crate) async fn get_attr(&self, cx: &Cx, file: &Used<'_>) -> Outcome<Attrs> {
@@ -48,12 +48,13 @@ impl Export {
     ) -> Result<AccessOk, AttrsFailed> {
         let attr = self.attr(cx, file.node).await.map_err(|status| AttrsFailed { status, attrs: None })?;
         let attrs = Some(self.attrs(&attr));
-        let mask = convert::mask(args.access, attr.is_dir());
+        let sensible = args.access & Access::sensible(attr.is_dir());
+        let mask = sensible.needs();
         // Whoever asks whether anything may be written is answered no: an error would keep it from reading, too.
         let mask = if self.abilities.read_only { mask & !W_OK } else { mask };
         let granted = self.ask(cx, ops::Access { node: file.node, mask }).await;
         let granted = granted.map_err(|status| AttrsFailed { status, attrs })?;
-        Ok(AccessOk { attrs, access: convert::granted(args.access, attr.is_dir(), granted.0) })
+        Ok(AccessOk { attrs, access: sensible & Access::of_mask(granted.0, attr.is_dir()) })
     }
 
     pub(crate) async fn read_link(&self, cx: &Cx, file: &Used<'_>) -> Result<ReadLinkOk, AttrsFailed> {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Procedures on names in directories.
 
-use crate::convert;
 use crate::export::{Export, Outcome, name};
 use crate::files::Used;
 use crate::handle::FileId;
@@ -287,7 +286,7 @@ impl Export {
                     return Err(Status::BADTYPE);
                 }
             };
-            let rdev = device.map_or(Some(0), convert::rdev).ok_or(Status::INVAL)?;
+            let rdev = device.map_or(Some(0), nfs::Device::rdev).ok_or(Status::INVAL)?;
             let (mode, initial, rest) = self.beginning(self.set_attrs(&attrs)?, FILE_MODE);
             let mode = kind.bits() | mode;
             let make = MkNod { dir: dir.node, name: name.clone(), mode, umask: 0, rdev, initial };

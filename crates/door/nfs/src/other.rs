@@ -3,7 +3,7 @@
 
 use crate::answer::success;
 use outrigger_proto_nfs3::nlm::{self, Results, ShareResults, Status, TestResults, TestStatus};
-use outrigger_proto_nfs3::portmap::{self, Call, Mapping, TCP};
+use outrigger_proto_nfs3::xdr::portmap::{self, Call, Mapping, TCP};
 use outrigger_proto_nfs3::xdr::{Encoded, List};
 use outrigger_proto_nfs3::{mount, nfs};
 

@@ -2,7 +2,8 @@
 //! Opening files, reading and writing.
 
 use crate::convert::{self, SIZE_MAX};
-use crate::inner::{Inner, is_above, sent};
+use crate::exports::is_above;
+use crate::inner::{Inner, sent};
 use crate::unstable::{Kept, Writer};
 use bytes::Bytes;
 use outrigger_core::attr::{R_OK, W_OK, X_OK};
@@ -12,7 +13,7 @@ use outrigger_core::{BoxFuture, Credentials, Cx, Errno, FileKind, Groups, Handle
 use outrigger_proto_nfs3::nfs::{AccessArgs, ReadArgs, SetAttrArgs, procedure as nfs};
 use outrigger_proto_nfs3::types::{self, Access, FileHandle};
 use outrigger_proto_nfs3::xdr::rpc::Auth;
-use outrigger_toolkit_remote::{OwnWords, WasOpen, pieces, together};
+use outrigger_toolkit_remote::{OwnWords, WasOpen, auth_sys, pieces, together};
 use std::sync::Arc;
 
 /// So much content of one file that is not stored is committed by the write that makes it more, in bytes.
@@ -39,7 +40,7 @@ impl OpenFile {
         let count = (halves[2] as usize).min(GROUPS);
         let groups = Groups::of(&halves[3..3 + count]);
         let cred = Credentials { groups, ..Credentials::new(halves[0], halves[1]) };
-        let (auth, stable) = (convert::auth(&cred, 0), was.flags.contains(OpenFlags::DSYNC));
+        let (auth, stable) = (auth_sys(&cred, 0), was.flags.contains(OpenFlags::DSYNC));
         OpenFile { flags: was.flags, writer: Writer { cred, auth, stable } }
     }
 
@@ -69,19 +70,10 @@ impl Inner {
         if is_above(&known) {
             return Ok(mask & (R_OK | X_OK));
         }
-        let needs = match known.kind {
-            FileKind::Directory => {
-                let change = Access::MODIFY | Access::EXTEND | Access::DELETE;
-                [(R_OK, Access::READ), (W_OK, change), (X_OK, Access::LOOKUP)]
-            }
-            _ => [(R_OK, Access::READ), (W_OK, Access::MODIFY | Access::EXTEND), (X_OK, Access::EXECUTE)],
-        };
-        let wanted = needs.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, access)| *access);
-        let access = wanted.collect::<Access>();
-        let args = AccessArgs { object: sent(&known)?, access };
-        let answer = self.link.ask::<nfs::Access, _, _>(auth, &args, 0).await?;
-        let has = needs.iter().filter(|(bit, access)| mask & bit != 0 && answer.access.contains(*access));
-        Ok(has.fold(0, |granted, (bit, _)| granted | bit))
+        let meant = |mask| Access::of_mask(mask, known.kind == FileKind::Directory);
+        let args = AccessArgs { object: sent(&known)?, access: meant(mask) };
+        let has = self.ask::<nfs::Access>(auth, &args).await?.access;
+        Ok([R_OK, W_OK, X_OK].into_iter().filter(|bit| mask & bit != 0 && has.contains(meant(*bit))).sum())
     }
 
     pub(crate) async fn open_file(&self, cx: &Cx, op: Open) -> Result<Opened> {
@@ -115,10 +107,10 @@ impl Inner {
     pub(crate) async fn close(&self, node: Node, handle: Handle) -> Result<()> {
         let closed = self.open.close(handle)?;
         if closed.last.is_some() && closed.was_removed {
-            return self.remove_silly(&closed.file.writer.auth, node).await;
+            return self.silly_rename(&closed.file.writer.auth).remove(node).await;
         }
         // What close(2) could not tell is logged: the server may have it all the same.
-        let stored = if closed.last.is_some() { self.commit(node).await } else { Ok(()) };
+        let stored = if closed.last.is_some() { self.unstable.commit(self, node).await } else { Ok(()) };
         stored.inspect_err(|error| tracing::warn!(%error, "what was written to a file may be lost"))
     }
 
@@ -156,7 +148,7 @@ impl Inner {
         loop {
             let (offset, count) = (offset + whole.len() as u64, (len - whole.len()) as u32);
             let args = ReadArgs { file, offset, count };
-            let read = self.link.ask::<nfs::Read, _, _>(auth, &args, count).await?;
+            let read = self.ask_via::<nfs::Read>(None, auth, &args, count).await.0?;
             let data = read.data.into_bytes();
             if data.len() > count as usize
                 || data.len() != read.count as usize
@@ -201,7 +193,7 @@ impl Inner {
         let is_much = kept.bytes() >= FILE_MAX;
         drop(kept);
         if is_much {
-            self.commit(node).await?;
+            self.unstable.commit(self, node).await?;
         }
         written
     }
@@ -244,13 +236,13 @@ impl Inner {
             Some(kept) => {
                 let alone = kept.order.write().await;
                 // What is cut off must not be written again later.
-                self.store(node, kept, true).await?;
+                self.unstable.store(self, node, kept, true).await?;
                 Some(alone)
             }
             None => None,
         };
         let args = SetAttrArgs { object, attrs, guard: None };
-        let done = self.link.ask::<nfs::SetAttr, _, _>(auth, &args, 0).await;
+        let done = self.ask::<nfs::SetAttr>(auth, &args).await;
         drop(alone);
         if kept.is_some() {
             drop(kept);

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Between the messages of the core and those of NFS: attributes, times, errors, callers.
+//! Between the messages of the core and those of NFS: attributes, times, errors.
 
 use outrigger_core::attr::MODE_PERMISSIONS;
-use outrigger_core::{Attr, Credentials, Errno, Error, FileKind, SetAttrs, SetTime, Time};
-use outrigger_proto_nfs3::results::{AttrsFailed, LinkFailed, RenameFailed, WccFailed};
+use outrigger_core::{Attr, Errno, Error, FileKind, SetAttrs, SetTime, Time};
 use outrigger_proto_nfs3::types::{self as nfs, FileType, Mode, Status};
-use outrigger_proto_nfs3::xdr::rpc::{Auth, AuthSys, GROUPS_MAX};
-use outrigger_proto_nfs3::xdr::{Array, Text};
-use outrigger_toolkit_remote::groups_of;
 
 /// The largest size that files have on Linux: more is nothing that a program could count with.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 
 /// Attributes of a file in the file system `home`; what is in others gets another device number.
 pub(crate) fn attr(attrs: &nfs::Attrs, home: u64) -> Attr {
-    let nfs::Device { major, minor } = attrs.rdev;
     Attr {
         ino: attrs.fileid,
         size: attrs.size.min(SIZE_MAX),
@@ -22,11 +17,12 @@ pub(crate) fn attr(attrs: &nfs::Attrs, home: u64) -> Attr {
         atime: time(attrs.atime),
         mtime: time(attrs.mtime),
         ctime: time(attrs.ctime),
-        mode: kind(attrs.kind).bits() | attrs.mode.0 & MODE_PERMISSIONS,
+        mode: attrs.kind.mode() | attrs.mode.0 & MODE_PERMISSIONS,
         nlink: attrs.nlink,
         uid: attrs.uid,
         gid: attrs.gid,
-        rdev: minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12,
+        // A number of more than 32 bits is none that a program here could use.
+        rdev: attrs.rdev.rdev().unwrap_or_default(),
         blksize: 1 << 17,
         dev: attrs.fsid ^ home,
         ..Attr::default()
@@ -34,24 +30,11 @@ pub(crate) fn attr(attrs: &nfs::Attrs, home: u64) -> Attr {
 }
 
 pub(crate) fn kind(kind: FileType) -> FileKind {
-    match kind {
-        FileType::Regular => FileKind::Regular,
-        FileType::Directory => FileKind::Directory,
-        FileType::Block => FileKind::BlockDevice,
-        FileType::Char => FileKind::CharDevice,
-        FileType::Symlink => FileKind::Symlink,
-        FileType::Socket => FileKind::Socket,
-        FileType::Fifo => FileKind::Fifo,
-    }
+    FileKind::of_mode(kind.mode()).unwrap_or(FileKind::Regular)
 }
 
 fn time(time: nfs::Time) -> Time {
     Time::new(time.seconds.into(), time.nanos.min(999_999_999))
-}
-
-/// A device number of 32 bits in its parts (makedev(3)).
-pub(crate) fn device(rdev: u32) -> nfs::Device {
-    nfs::Device { major: rdev >> 8 & 0xfff, minor: rdev & 0xff | rdev >> 12 & 0xf_ff00 }
 }
 
 /// What to set; times that the protocol does not have become the nearest.
@@ -70,11 +53,7 @@ fn set_time(set: Option<SetTime>) -> nfs::SetTime {
     match set {
         None => nfs::SetTime::Keep,
         Some(SetTime::Now) => nfs::SetTime::Now,
-        Some(SetTime::To(Time { secs, nanos })) => nfs::SetTime::To(match u32::try_from(secs) {
-            Ok(seconds) => nfs::Time { seconds, nanos },
-            Err(_) if secs < 0 => nfs::Time { seconds: 0, nanos: 0 },
-            Err(_) => nfs::Time { seconds: u32::MAX, nanos: 0 },
-        }),
+        Some(SetTime::To(Time { secs, nanos })) => nfs::SetTime::To(nfs::Time::nearest(secs, nanos)),
     }
 }
 
@@ -84,77 +63,15 @@ pub(crate) fn initial(mode: u32, initial: Option<&SetAttrs>) -> nfs::SetAttrs {
     nfs::SetAttrs { mode: attrs.mode.or(Some(Mode(mode & MODE_PERMISSIONS))), size: None, ..attrs }
 }
 
-/// A failure of a procedure.
-pub(crate) trait Failed {
-    /// Why.
-    fn status(&self) -> Status;
-}
-
-impl Failed for Status {
-    fn status(&self) -> Status {
-        *self
-    }
-}
-
-macro_rules! failed {
-    ($($type:ty)*) => {$(
-        impl Failed for $type {
-            fn status(&self) -> Status {
-                self.status
-            }
-        }
-    )*};
-}
-failed!(AttrsFailed WccFailed RenameFailed LinkFailed);
-
 /// The error that a status means.
 pub(crate) fn error(status: Status) -> Error {
-    let errno = match status {
-        Status::PERM => Errno::EPERM,
-        Status::NOENT => Errno::ENOENT,
-        Status::NXIO => Errno::ENXIO,
-        Status::ACCES => Errno::EACCES,
-        Status::EXIST => Errno::EEXIST,
-        Status::XDEV => Errno::EXDEV,
-        Status::NODEV => Errno::ENODEV,
-        Status::NOTDIR => Errno::ENOTDIR,
-        Status::ISDIR => Errno::EISDIR,
-        Status::INVAL => Errno::EINVAL,
-        Status::FBIG => Errno::EFBIG,
-        Status::NOSPC => Errno::ENOSPC,
-        Status::ROFS => Errno::EROFS,
-        Status::MLINK => Errno::EMLINK,
-        Status::NAMETOOLONG => Errno::ENAMETOOLONG,
-        Status::NOTEMPTY => Errno::ENOTEMPTY,
-        Status::DQUOT => Errno::EDQUOT,
-        Status::STALE | Status::BADHANDLE => Errno::ESTALE,
-        Status::REMOTE => Errno::EREMOTE,
-        Status::NOTSUPP => Errno::EOPNOTSUPP,
-        Status::BADTYPE => Errno::EPERM,
-        Status::BAD_COOKIE => Errno::EAGAIN,
-        Status::JUKEBOX => Errno::ETIMEDOUT,
-        // NFS3ERR_IO says it all.
-        Status::IO => return Errno::EIO.into(),
-        other => return Errno::EIO.because(format!("the server answers {other}")),
-    };
-    errno.into()
-}
-
-/// Credentials as the server gets them. Of more than 16 supplementary groups the first are told.
-pub(crate) fn auth(cred: &Credentials, pid: u32) -> Auth {
-    let groups = match cred.groups.known() {
-        Some(groups) => groups.to_vec(),
-        None => groups_of(cred.uid, pid).unwrap_or_default(),
-    };
-    let others = groups.into_iter().filter(|&group| group != cred.gid).take(GROUPS_MAX).collect();
-    let machine = rustix::system::uname().nodename().to_bytes().to_vec();
-    Auth::from(&AuthSys {
-        stamp: 0,
-        machine: Text::new(machine).unwrap_or_default(),
-        uid: cred.uid,
-        gid: cred.gid,
-        gids: Array::new(others).unwrap_or_default(),
-    })
+    match (status, status.errno()) {
+        (Status::BADTYPE, _) => Errno::EPERM.into(),
+        (Status::BAD_COOKIE, _) => Errno::EAGAIN.into(),
+        (Status::JUKEBOX, _) => Errno::ETIMEDOUT.into(),
+        (_, Some(number)) => Errno(number).into(),
+        (other, None) => Errno::EIO.because(format!("the server answers {other}")),
+    }
 }
 
 #[cfg(test)]
@@ -172,7 +89,7 @@ mod tests {
             gid: 2,
             size: u64::MAX,
             used: u64::MAX,
-            rdev: device(0x000f_ff08),
+            rdev: nfs::Device::of_rdev(0x000f_ff08),
             fsid: 7,
             fileid: 9,
             atime: time,
@@ -182,13 +99,5 @@ mod tests {
         let attr = attr(&attrs, 7);
         assert_eq!((attr.size, attr.mode, attr.rdev), (SIZE_MAX, 0o027_777, 0x000f_ff08));
         assert_eq!((attr.mtime, attr.dev), (Time::new(u32::MAX.into(), 999_999_999), 0));
-    }
-
-    #[test]
-    fn callers_are_told_with_their_groups() {
-        let sys = |cred: &Credentials, pid| auth(cred, pid).sys().unwrap();
-        let many: Vec<u32> = (100..200).collect();
-        let known = Credentials { groups: outrigger_core::Groups::of(&many), ..Credentials::new(7, 100) };
-        assert_eq!(sys(&known, 0).gids.to_vec(), (101..117).collect::<Vec<_>>());
     }
 }

@@ -3,17 +3,20 @@
 //! the cookies of a server are valid for as long as it likes, those of [`Ordered`] for ever.
 
 use crate::convert;
-use crate::inner::{Inner, is_above, known, sent};
-use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Name, Node, Result, lock};
-use outrigger_proto_nfs3::nfs::{ReadDirPlusArgs, procedure as nfs};
-use outrigger_proto_nfs3::results::{EntriesPlus, EntryPlus};
+use crate::exports::is_above;
+use crate::inner::{Inner, known, sent};
+use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
+use outrigger_core::{Cx, Errno, Error, FileKind, Handle, Name, Node, Result};
+use outrigger_proto_nfs3::nfs::{ReadDirArgs, ReadDirPlusArgs, procedure as nfs};
+use outrigger_proto_nfs3::results::{self, EntriesPlus, EntryPlus};
 use outrigger_proto_nfs3::types::{Attrs, FileHandle, Verifier};
+use outrigger_proto_nfs3::xdr::List;
 use outrigger_proto_nfs3::xdr::rpc::Auth;
-use outrigger_toolkit_remote::{DIRENT, DIRENT_PLUS, Named, Ordered};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use outrigger_toolkit_remote::{DIRENT, DIRENT_PLUS, Named, OpenDirs, Ordered, name_only};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How often a listing is begun again when the directory changes under it.
 const BEGINNINGS: u32 = 5;
@@ -35,67 +38,27 @@ impl Named for Item {
 }
 
 /// What is listed in a directory, with the memory that it takes.
-struct Listed {
-    names: Ordered<Item>,
-    _room: Room,
-}
+type Listing = Arc<(Ordered<Item>, Option<OwnedSemaphorePermit>)>;
 
-type Listing = Arc<Listed>;
-
-/// Memory that a listing takes, of that for all open directories.
-#[derive(Default)]
-struct Room {
-    all: Arc<AtomicUsize>,
-    size: usize,
-}
-
-impl Room {
-    /// Takes more.
-    ///
-    /// # Errors
-    /// When there is not so much.
-    fn take(&mut self, more: usize, max: usize) -> Result<()> {
-        self.size += more;
-        let all = self.all.fetch_add(more, Ordering::Relaxed) + more;
-        if self.size > max {
-            return Err(Errno::EFBIG.because("the directory has more names than max_listing= has room for"));
-        }
-        if all > max {
-            return Err(Errno::ENOMEM.because(
-                "directories are open that have more names together than max_listing= has room for",
-            ));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.size, Ordering::Relaxed);
-    }
-}
-
-/// All open directories, with what is listed in them and whether it was read.
-#[derive(Default)]
+/// All open directories.
 pub(crate) struct Dirs {
-    last: AtomicU64,
-    /// How much memory listings take.
-    size: Arc<AtomicUsize>,
-    open: Mutex<HashMap<Handle, (Listing, bool)>>,
+    pub(crate) open: OpenDirs<Listing>,
+    /// How much memory listings may take, in bytes.
+    room: Arc<Semaphore>,
+    /// Whether the server has no READDIRPLUS.
+    names_only: AtomicBool,
 }
 
 impl Dirs {
-    pub(crate) fn close(&self, handle: Handle) {
-        lock(&self.open).remove(&handle);
+    pub(crate) fn new(max_listing: usize) -> Self {
+        let room = Arc::new(Semaphore::new(max_listing.min(Semaphore::MAX_PERMITS)));
+        Dirs { open: OpenDirs::default(), room, names_only: AtomicBool::new(false) }
     }
 }
 
 impl Inner {
     pub(crate) async fn open_dir(&self, cx: &Cx, node: Node) -> Result<Opened> {
-        let listing = self.list(&self.auth(cx), node).await?;
-        let handle = Handle(self.dirs.last.fetch_add(1, Ordering::Relaxed) + 1);
-        lock(&self.dirs.open).insert(handle, (listing, false));
-        Ok(Opened { handle, ..Opened::default() })
+        Ok(self.dirs.open.add(self.list(&self.auth(cx), node).await?))
     }
 
     async fn list(&self, auth: &Auth, node: Node) -> Result<Listing> {
@@ -106,7 +69,7 @@ impl Inner {
         if is_above(&dir) {
             let item = |name| Item { name, ino: dir.ino, found: None };
             let items = self.names_above(node).await?.into_iter().map(item).collect();
-            return Ok(Arc::new(Listed { names: Ordered::new(items, None), _room: Room::default() }));
+            return Ok(Arc::new((Ordered::new(items, None), None)));
         }
         for _ in 1..BEGINNINGS {
             match self.receive(auth, node, sent(&dir)?).await {
@@ -125,10 +88,10 @@ impl Inner {
     /// The whole listing of a directory.
     async fn receive(&self, auth: &Auth, node: Node, dir: FileHandle) -> Result<Listing> {
         let (mut items, mut odd) = (Vec::new(), None);
-        let mut room = Room { all: Arc::clone(&self.dirs.size), size: 0 };
+        let (mut room, names_only) = (None, self.dirs.names_only.load(Ordering::Relaxed));
         let (mut cookie, mut verifier) = (0, Verifier::default());
         loop {
-            let page = self.page(auth, dir, (cookie, verifier)).await?;
+            let page = self.page(auth, dir, (cookie, verifier), names_only).await?;
             let Some(last) = page.entries.0.last() else {
                 if page.eof {
                     break;
@@ -139,8 +102,7 @@ impl Inner {
                 return Err(Errno::EIO.because("the server lists the same names again and again"));
             }
             (cookie, verifier) = (last.cookie, page.verifier);
-            let size = page.entries.0.iter().map(|entry| ITEM + entry.name.len()).sum();
-            room.take(size, self.link.options.max_listing)?;
+            self.take_room(&mut room, page.entries.0.iter().map(|entry| ITEM + entry.name.len()).sum())?;
             for entry in page.entries.0 {
                 if matches!(&**entry.name, b"." | b"..") {
                     continue;
@@ -154,27 +116,68 @@ impl Inner {
                 break;
             }
         }
-        for name in self.nested_in(node).await? {
+        let nested: HashSet<Name> = self.nested_in(node).await?.into_iter().collect();
+        if !nested.is_empty() {
             // A directory of this name in the outer export is hidden by the inner one.
-            items.retain(|item| item.name != name);
-            items.push(Item { name, ino: self.files.get(node).map_or(1, |dir| dir.ino), found: None });
+            items.retain(|item| !nested.contains(&item.name));
+            let ino = self.files.get(node).map_or(1, |dir| dir.ino);
+            items.extend(nested.into_iter().map(|name| Item { name, ino, found: None }));
         }
-        Ok(Arc::new(Listed { names: Ordered::new(items, odd), _room: room }))
+        Ok(Arc::new((Ordered::new(items, odd), room)))
     }
 
-    /// A part of a listing.
+    /// Takes more memory for a listing, of that for all open directories.
+    fn take_room(&self, room: &mut Option<OwnedSemaphorePermit>, more: usize) -> Result<()> {
+        let size = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) + more;
+        let taken = Arc::clone(&self.dirs.room).try_acquire_many_owned(more as u32).map_err(|_| {
+            match size > self.options.max_listing {
+                true => Errno::EFBIG.because("the directory has more names than max_listing= has room for"),
+                false => Errno::ENOMEM.because(
+                    "directories are open that have more names together than max_listing= has room for",
+                ),
+            }
+        })?;
+        match room {
+            Some(room) => room.merge(taken),
+            None => *room = Some(taken),
+        }
+        Ok(())
+    }
+
+    /// A part of a listing, from a server without READDIRPLUS the names alone: what they lead to is looked up when it is asked for.
     async fn page(
         &self,
         auth: &Auth,
         dir: FileHandle,
         (cookie, verifier): (u64, Verifier),
+        names_only: bool,
     ) -> Result<EntriesPlus> {
         let count = self.limits(auth, dir).await?.listing;
-        let args = ReadDirPlusArgs { dir, cookie, verifier, dir_count: count, max_count: count };
-        self.link.ask::<nfs::ReadDirPlus, _, _>(auth, &args, 0).await
+        if !names_only {
+            let args = ReadDirPlusArgs { dir, cookie, verifier, dir_count: count, max_count: count };
+            return match self.ask::<nfs::ReadDirPlus>(auth, &args).await {
+                Err(error) if error.errno == Errno::EOPNOTSUPP => {
+                    self.dirs.names_only.store(true, Ordering::Relaxed);
+                    // From the beginning: cookies of one procedure are none of the other.
+                    Err(Errno::EAGAIN.into())
+                }
+                page => page,
+            };
+        }
+        let args = ReadDirArgs { dir, cookie, verifier, count };
+        let page = self.ask::<nfs::ReadDir>(auth, &args).await?;
+        let plus = |entry: results::Entry| EntryPlus {
+            fileid: entry.fileid,
+            name: entry.name,
+            cookie: entry.cookie,
+            attrs: None,
+            object: None,
+        };
+        let entries = List(page.entries.0.into_iter().map(plus).collect());
+        Ok(EntriesPlus { dir_attrs: page.dir_attrs, verifier: page.verifier, entries, eof: page.eof })
     }
 
-    /// Names of an open directory from `cookie` on, as [`Ordered::after`] has them.
+    /// Names of a directory from `cookie` on, as [`Ordered::after`] has them.
     async fn names(
         &self,
         cx: &Cx,
@@ -182,21 +185,10 @@ impl Inner {
         cookie: u64,
         size: (usize, usize),
     ) -> Result<(Vec<(u64, Item)>, bool)> {
-        let open = lock(&self.dirs.open).get(&handle).cloned();
-        let listing = match open {
-            Some((listing, was_read)) if cookie != 0 || !was_read => listing,
-            // rewinddir(3), or what a former process has listed.
-            former => {
-                // There need not be room for both.
-                drop(former);
-                self.dirs.close(handle);
-                self.list(&self.auth(cx), node).await?
-            }
-        };
-        if handle != Handle::NONE {
-            lock(&self.dirs.open).insert(handle, (Arc::clone(&listing), true));
-        }
-        listing.names.after(cookie, size, |name| !self.is_ours(node, name))
+        let auth = self.auth(cx);
+        let listing = self.dirs.open.listing(handle, cookie, async || self.list(&auth, node).await).await?;
+        let silly = self.silly_rename(&auth);
+        listing.0.after(cookie, size, |name| !silly.has(node, name))
     }
 
     pub(crate) async fn read_dir(
@@ -228,7 +220,7 @@ impl Inner {
                 Some((handle, attrs)) => {
                     self.entry(place.0, &name, (known(&handle, &attrs)?, self.attr(&attrs)))?
                 }
-                None => name_only(ino),
+                None => name_only(ino, None),
             };
             entries.push(DirentPlus { cookie, name, entry });
         }
@@ -245,15 +237,4 @@ fn no_name(name: &[u8]) -> Error {
     let shown = name[..name.len().min(100)].escape_ascii();
     Errno::EIO
         .because(format!("the server lists '{shown}', which is no name of a file: not all may be shown"))
-}
-
-/// A name about which the server says nothing more.
-fn name_only(ino: u64) -> Entry {
-    Entry {
-        node: Node(0),
-        generation: Generation(0),
-        attr: Attr { ino, ..Attr::default() },
-        entry_ttl: Ttl::NEVER,
-        attr_ttl: Ttl::NEVER,
-    }
 }

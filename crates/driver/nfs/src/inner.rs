@@ -4,7 +4,9 @@
 use crate::content::OpenFile;
 use crate::convert::{self, attr};
 use crate::dirs::Dirs;
-use crate::link::{Link, own_credentials};
+use crate::exports::{Exports, attr_above, is_above, trimmed};
+use crate::link;
+use crate::names::As;
 use crate::options::{IO_MAX, Options};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Attr, Cx, Errno, FileKind, Keep, Name, Node, NodeTable, Result, Runtime};
@@ -12,9 +14,9 @@ use outrigger_proto_nfs3::nfs::procedure as nfs;
 use outrigger_proto_nfs3::types::{self, DirName, FileHandle};
 use outrigger_proto_nfs3::xdr::rpc::Auth;
 use outrigger_toolkit_remote::{
-    HandleTable, KnownFile, LeftName, OpenFiles, SILLY_PREFIX, SillyNames, Uncommitted, hash,
+    HandleTable, KnownFile, OpenFiles, RpcClient, SillyNames, SillyRename, Uncommitted, auth_sys,
+    own_credentials,
 };
-use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::OnceCell;
 
@@ -23,7 +25,9 @@ const LISTING_MIN: u32 = 128 << 10;
 
 /// A tree of a server.
 pub(crate) struct Inner {
-    pub(crate) link: Arc<Link>,
+    pub(crate) rpc: Arc<RpcClient>,
+    pub(crate) options: Options,
+    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) files: HandleTable,
     pub(crate) open: OpenFiles<Arc<OpenFile>>,
     /// Names of removed files that are open.
@@ -36,9 +40,8 @@ pub(crate) struct Inner {
     /// The file system that was seen first.
     home: OnceLock<u64>,
     /// Whether the tree is all exports.
-    has_all: bool,
-    /// Exports that lie in others, by their paths: the server does not show them there.
-    nested: OnceCell<Vec<Vec<u8>>>,
+    pub(crate) has_all: bool,
+    pub(crate) exports: Exports,
 }
 
 /// How much is asked for at once, in bytes.
@@ -47,12 +50,6 @@ pub(crate) struct Limits {
     pub(crate) read: u32,
     pub(crate) write: u32,
     pub(crate) listing: u32,
-}
-
-/// The path of an export without slashes at its end: `/` is empty.
-fn trimmed(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-    &path[..end]
 }
 
 impl Inner {
@@ -74,92 +71,42 @@ impl Inner {
         let unstable = Uncommitted::open(keep)?;
         let takes_over = files.get(Node::ROOT).is_some();
         let inner = Arc::new_cyclic(|owner| Inner {
-            link: Arc::new(Link::new(host, options, runtime, takes_over, owner.clone())),
+            rpc: link::client(host, &options, Arc::clone(&runtime), takes_over, owner.clone()),
+            dirs: Dirs::new(options.max_listing),
+            options,
+            runtime,
             files,
             open,
             silly,
             unstable,
-            dirs: Dirs::default(),
             base: trimmed(path.unwrap_or_default()).to_vec(),
             limits: OnceCell::new(),
             home: OnceLock::new(),
             has_all: path.is_none(),
-            nested: OnceCell::new(),
+            exports: Exports::default(),
         });
         match takes_over {
-            true => inner.link.runtime.spawn(Box::pin(Arc::clone(&inner).settle())),
+            true => inner.runtime.spawn(Box::pin(Arc::clone(&inner).settle())),
             false => inner.find_root(path).await?,
         }
         Ok(inner)
     }
 
-    async fn find_root(&self, path: Option<&[u8]>) -> Result<()> {
-        let auth = convert::auth(&own_credentials(), 0);
-        let all = match path {
-            Some(path) => return self.files.note(Node::ROOT, self.mounted(&auth, path).await?.0),
-            None => self.link.exports().await,
-        };
-        if let Ok(all) = &all {
-            let _ = self.nested.set(nested(all));
-        }
-        let root = match all.as_deref() {
-            Ok(all) if all.iter().any(|export| trimmed(export).is_empty()) => {
-                self.mounted(&auth, b"/").await?.0
-            }
-            // A server need not tell what it exports.
-            Err(error) if error.errno != Errno::EPROTO => return Err(error.clone()),
-            _ => above(b"")?,
-        };
-        self.files.note(Node::ROOT, root)
-    }
-
-    /// The names in a directory of an export that lead to other exports.
-    pub(crate) async fn nested_in(&self, dir: Node) -> Result<Vec<Name>> {
-        if !self.has_all {
-            return Ok(Vec::new());
-        }
-        let nested = self.nested.get_or_try_init(async || match self.link.exports().await {
-            // A server need not tell what it exports.
-            Err(error) if error.errno == Errno::EPROTO => Ok(Vec::new()),
-            all => all.map(|all| nested(&all)),
-        });
-        let nested = nested.await?;
-        if nested.is_empty() {
-            return Ok(Vec::new());
-        }
-        let path = self.path(dir)?;
-        let name = |export: &Vec<u8>| Name::new(below_dir(export, &path)?.to_vec()).ok();
-        // Others are below directories that are in the export.
-        Ok(nested.iter().filter_map(name).collect())
-    }
-
     /// Goes on with what former processes have begun.
     async fn settle(self: Arc<Self>) {
         // A new connection finds out about what was written.
-        let connected = self.link.mux().await;
-        let auth = convert::auth(&own_credentials(), 0);
+        let connected = self.rpc.mux().await;
+        let auth = auth_sys(&own_credentials(), 0);
         if let Err(error) = connected {
             tracing::warn!(%error, "the server is not reached");
         }
-        let is_there = async |dir, name: Name| match self.step(&auth, dir, &name).await {
-            Ok(_) => Ok(true),
-            Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) => Ok(false),
-            Err(error) => Err(error),
-        };
-        for LeftName { dir, name, node } in self.silly.settle(self.files.table(), is_there).await {
-            if node.is_some_and(|node| self.open.mark_removed(node)) {
-                continue;
-            }
-            if let Err(error) = self.remove_aside(&auth, dir, &name).await {
-                tracing::warn!(%error, "a removed file is left behind");
-            }
-        }
+        self.silly_rename(&auth).settle().await;
     }
 
     /// Who asks.
     pub(crate) fn auth(&self, cx: &Cx) -> Auth {
         // Numbers of processes are those of this machine.
-        convert::auth(&cx.cred, if cx.origin.peer.is_none() { cx.origin.pid } else { 0 })
+        auth_sys(&cx.cred, if cx.origin.peer.is_none() { cx.origin.pid } else { 0 })
     }
 
     /// The file system that was seen first: others in the tree get other device numbers.
@@ -218,7 +165,7 @@ impl Inner {
             return self.below(auth, dir, name).await;
         }
         let at = DirName { dir: sent(&known)?, name: nfs_name(name)? };
-        let found = match self.link.ask::<nfs::Lookup, _, _>(auth, &at, 0).await {
+        let found = match self.ask::<nfs::Lookup>(auth, &at).await {
             Err(error) if error.errno == Errno::ENOENT => {
                 self.files.table().removed(dir, name);
                 return Err(error);
@@ -240,37 +187,9 @@ impl Inner {
         }
         let attrs = match attrs {
             Some(attrs) => attrs,
-            None => self.link.ask::<nfs::GetAttr, _, _>(auth, &handle, 0).await?,
+            None => self.ask::<nfs::GetAttr>(auth, &handle).await?,
         };
         Ok((known(&handle, &attrs)?, self.attr(&attrs)))
-    }
-
-    async fn mounted(&self, auth: &Auth, path: &[u8]) -> Result<(KnownFile, Attr)> {
-        let handle = self.link.mount(path).await?;
-        self.complete(auth, handle, None).await
-    }
-
-    /// What `name` in a directory above exports leads to: an export, a directory in one, or another one above.
-    async fn below(&self, auth: &Auth, dir: Node, name: &Name) -> Result<(KnownFile, Attr)> {
-        let mut path = self.path(dir)?;
-        path.push(b'/');
-        path.extend_from_slice(name);
-        let exports = self.link.exports().await;
-        let has = |ends: fn(&[u8]) -> bool| {
-            let rest = |export: &Vec<u8>| trimmed(export).strip_prefix(&path[..]).is_some_and(ends);
-            exports.as_ref().map(|all| all.iter().any(rest))
-        };
-        let above = above(&path)?;
-        match (has(<[u8]>::is_empty), has(|rest| rest.starts_with(b"/"))) {
-            (Ok(false), Ok(true)) => Ok((above, attr_above(&above))),
-            (is_told, _) => match self.mounted(auth, &path).await {
-                // A server that does not tell what it exports may have something further down.
-                Err(error) if is_told.is_err() && matches!(error.errno, Errno::ENOENT | Errno::EACCES) => {
-                    Ok((above, attr_above(&above)))
-                }
-                mounted => mounted,
-            },
-        }
     }
 
     /// The path of a node in the tree; empty for the root.
@@ -279,21 +198,12 @@ impl Inner {
         Ok(names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect())
     }
 
-    /// The names of exports, and of directories above them, in a directory above exports.
-    pub(crate) async fn names_above(&self, dir: Node) -> Result<Vec<Name>> {
-        let (exports, path) = (self.link.exports().await?, self.path(dir)?);
-        let first = |export: &Vec<u8>| {
-            Name::new(below_dir(export, &path)?.split(|&byte| byte == b'/').next()?.to_vec()).ok()
-        };
-        Ok(exports.iter().filter_map(first).collect())
-    }
-
     /// What `name` in `dir` leads to, with a reference.
     pub(crate) async fn lookup(&self, cx: &Cx, dir: Node, name: &Name) -> Result<Entry> {
-        if self.is_ours(dir, name) {
+        let auth = self.auth(cx);
+        if self.silly_rename(&auth).has(dir, name) {
             return Err(Errno::ENOENT.into());
         }
-        let auth = self.auth(cx);
         self.known(&auth, dir).await?;
         let found = self.step(&auth, dir, name).await?;
         self.entry(dir, name, found)
@@ -306,10 +216,10 @@ impl Inner {
         Ok(Entry { node, generation, attr, entry_ttl: Ttl::SECOND, attr_ttl: Ttl::SECOND })
     }
 
-    /// Whether a name is one that only this client knows.
-    pub(crate) fn is_ours(&self, dir: Node, name: &Name) -> bool {
-        let removed = || self.files.table().get(dir, name).is_some_and(|node| self.open.is_removed(node));
-        name.starts_with(SILLY_PREFIX.as_bytes()) && removed()
+    /// What becomes of open files that lose their names, for a user.
+    pub(crate) fn silly_rename<'a>(&'a self, auth: &'a Auth) -> SillyRename<'a, Arc<OpenFile>, (), As<'a>> {
+        let (names, table, open) = (&self.silly, self.files.table(), &self.open);
+        SillyRename { names, table, open, server: As { inner: self, auth } }
     }
 
     /// The attributes of a node as they are now.
@@ -317,7 +227,7 @@ impl Inner {
         let known = self.known(auth, node).await?;
         let mut attr = match is_above(&known) {
             true => attr_above(&known),
-            false => self.attr(&self.link.ask::<nfs::GetAttr, _, _>(auth, &sent(&known)?, 0).await?),
+            false => self.attr(&self.ask::<nfs::GetAttr>(auth, &sent(&known)?).await?),
         };
         if self.open.is_removed(node) {
             attr.nlink = 0;
@@ -328,8 +238,8 @@ impl Inner {
     /// How much can be asked for at once.
     pub(crate) async fn limits(&self, auth: &Auth, file: FileHandle) -> Result<Limits> {
         let limits = self.limits.get_or_try_init(async || {
-            let info = self.link.ask::<nfs::FsInfo, _, _>(auth, &file, 0).await?;
-            let [read, write] = self.link.options.sizes;
+            let info = self.ask::<nfs::FsInfo>(auth, &file).await?;
+            let [read, write] = self.options.sizes;
             // What makes no sense is no statement.
             let at_most = |most: u32, own: u32| if most < 512 { own.min(8 << 10) } else { own.min(most) };
             Ok::<_, outrigger_core::Error>(Limits {
@@ -342,19 +252,6 @@ impl Inner {
     }
 }
 
-/// The path of an export in the directory `dir`, if it is below that.
-fn below_dir<'a>(export: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
-    trimmed(export).strip_prefix(dir)?.strip_prefix(b"/")
-}
-
-/// Those of `exports` that lie in others.
-fn nested(exports: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let all: HashSet<&[u8]> = exports.iter().map(|export| trimmed(export)).collect();
-    let lies_in_another =
-        |path: &&&[u8]| (0..path.len()).any(|at| path[at] == b'/' && all.contains(&path[..at]));
-    all.iter().filter(lies_in_another).map(|path| path.to_vec()).collect()
-}
-
 /// A file that the server has.
 pub(crate) fn known(handle: &FileHandle, attrs: &types::Attrs) -> Result<KnownFile> {
     KnownFile::new(handle, attrs.fileid, convert::kind(attrs.kind))
@@ -363,26 +260,6 @@ pub(crate) fn known(handle: &FileHandle, attrs: &types::Attrs) -> Result<KnownFi
 /// The handle of a file, as it is sent.
 pub(crate) fn sent(known: &KnownFile) -> Result<FileHandle> {
     FileHandle::new(known.handle()).map_err(|_| Errno::ESTALE.into())
-}
-
-/// A directory above exports, which the server does not have: it has no handle.
-fn above(path: &[u8]) -> Result<KnownFile> {
-    KnownFile::new(&[], hash(&[b"above exports", path]) >> 1, FileKind::Directory)
-}
-
-pub(crate) fn is_above(known: &KnownFile) -> bool {
-    known.handle().is_empty()
-}
-
-/// The attributes of a directory above exports.
-pub(crate) fn attr_above(known: &KnownFile) -> Attr {
-    Attr {
-        ino: known.ino,
-        mode: FileKind::Directory.bits() | 0o555,
-        nlink: 2,
-        blksize: 4096,
-        ..Attr::default()
-    }
 }
 
 pub(crate) fn nfs_name(name: &Name) -> Result<types::Name> {

@@ -6,20 +6,20 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `dial.rs` | ports, connecting, the MOUNT program |
-//! | `link.rs` | the connection, made again when it is lost; calls, repeated with their numbers |
-//! | `inner.rs` | finding files, attributes, the directories above exports |
+//! | `link.rs` | calls, by `RpcClient` of the toolkit |
+//! | `exports.rs` | the MOUNT program, the directories above exports, exports in others |
+//! | `inner.rs` | finding files, attributes |
 //! | `names.rs` | making, moving and removing names; files that are removed while they are open |
 //! | `content.rs` | opening, reading, writing |
-//! | `unstable.rs` | writing, COMMIT, and what was written once more |
+//! | `unstable.rs` | writing and COMMIT, for `Uncommitted` of the toolkit |
 //! | `dirs.rs` | listings |
-//! | `convert.rs` | attributes, errors, credentials |
+//! | `convert.rs` | attributes, errors |
 //!
 //! # What is asked
 //!
 //! | operation | asks |
 //! |---|---|
-//! | listing a directory | READDIRPLUS, which brings attributes and handles: nothing for single files |
+//! | listing a directory | READDIRPLUS, which brings attributes and handles: nothing for single files; READDIR where the server has only that |
 //! | lookup, getattr, access | LOOKUP, GETATTR, ACCESS |
 //! | opening | ACCESS; SETATTR to empty the file |
 //! | creating | CREATE: guarded, or exclusive and SETATTR |
@@ -53,8 +53,8 @@
 
 mod content;
 mod convert;
-mod dial;
 mod dirs;
+mod exports;
 mod inner;
 mod link;
 mod names;
@@ -118,8 +118,7 @@ impl Nfs {
     }
 
     fn shown(&self) -> String {
-        let link = &self.0.link;
-        let port = link.options.port.map(|port| format!(":{port}")).unwrap_or_default();
-        format!("nfs://{}{port}{}", link.host, String::from_utf8_lossy(&self.0.base))
+        let port = self.0.options.port.map(|port| format!(":{port}")).unwrap_or_default();
+        format!("nfs://{}{port}{}", self.0.rpc.host(), String::from_utf8_lossy(&self.0.base))
     }
 }

@@ -4,19 +4,20 @@
 //! A call whose reply was lost is made again, and a server that does not remember it finds its own work done. Where the outcome
 //! shows that, it is success: the name is gone, or leads to the file that was moved or linked.
 
-use crate::convert::{self, Failed};
-use crate::inner::{Inner, sent};
+use crate::convert;
+use crate::inner::Inner;
 use outrigger_core::ops::{Create, Link, MkDir, MkNod, Open, OpenFlags, Rename, RenameFlags, SymLink};
 use outrigger_core::reply::{Created, Entry};
-use outrigger_core::{Attr, Cx, Errno, FileKind, Name, Node, Result};
+use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Name, Node, Result};
 use outrigger_proto_nfs3::nfs::{
     CreateArgs, CreateHow, LinkArgs, MkDirArgs, MkNodArgs, MkNodWhat, NewDevice, RenameArgs, SymLinkArgs,
     procedure as nfs,
 };
-use outrigger_proto_nfs3::results::{self, WccOk};
+use outrigger_proto_nfs3::results::{self, Outcome};
 use outrigger_proto_nfs3::types::{self, DirName, Path};
 use outrigger_proto_nfs3::xdr::Procedure;
 use outrigger_proto_nfs3::xdr::rpc::Auth;
+use outrigger_toolkit_remote::SillyServer;
 
 impl Inner {
     /// The entry of something that was made.
@@ -37,14 +38,14 @@ impl Inner {
             // Made again after a loss, it succeeds once.
             let how = CreateHow::Exclusive(fastrand::u64(..).to_be_bytes());
             let args = CreateArgs { at: at.clone(), how };
-            match self.link.ask::<nfs::Create, _, _>(auth, &args, 0).await {
+            match self.ask::<nfs::Create>(auth, &args).await {
                 Err(error) if error.errno == Errno::EOPNOTSUPP => {}
                 Ok(made) => return self.made_exclusively(auth, place, (made, initial)).await.map(Some),
                 Err(error) => return Err(error),
             }
         }
         let args = CreateArgs { at, how: CreateHow::Guarded(initial) };
-        match self.link.ask::<nfs::Create, _, _>(auth, &args, 0).await {
+        match self.ask::<nfs::Create>(auth, &args).await {
             Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => Ok(None),
             Err(error) => Err(error),
             Ok(made) => self.made(auth, place, made).await.map(Some),
@@ -62,7 +63,7 @@ impl Inner {
         let attrs = types::SetAttrs { atime: now(initial.atime), mtime: now(initial.mtime), ..initial };
         let entry = self.made(auth, (dir, name), made).await?;
         let set = async {
-            Ok::<_, outrigger_core::Error>(match self.set(auth, entry.node, attrs).await? {
+            Ok::<_, Error>(match self.set(auth, entry.node, attrs).await? {
                 Some(after) => self.attr(&after),
                 None => self.attrs(auth, entry.node).await?.attr,
             })
@@ -71,7 +72,7 @@ impl Inner {
             Ok(attr) => Ok(Entry { attr, ..entry }),
             Err(error) => {
                 // One that is not as it was asked for would be in the way of the next attempt.
-                let _ = self.remove::<nfs::Remove, _>(auth, (dir, name)).await;
+                let _ = self.remove::<nfs::Remove>(auth, (dir, name)).await;
                 self.files.table().forget(entry.node, 1);
                 Err(error)
             }
@@ -96,7 +97,7 @@ impl Inner {
         let auth = self.auth(cx);
         let at = self.place(&auth, op.dir, &op.name).await?;
         let args = MkDirArgs { at, attrs: convert::initial(op.mode, op.initial.as_deref()) };
-        let made = self.link.ask::<nfs::MkDir, _, _>(&auth, &args, 0).await?;
+        let made = self.ask::<nfs::MkDir>(&auth, &args).await?;
         self.made(&auth, (op.dir, &op.name), made).await
     }
 
@@ -105,14 +106,14 @@ impl Inner {
         let at = self.place(&auth, op.dir, &op.name).await?;
         let target = Path::new(op.target.as_bytes().to_vec()).map_err(|_| Errno::ENAMETOOLONG)?;
         let attrs = convert::initial(0o777, op.initial.as_deref());
-        let made = self.link.ask::<nfs::SymLink, _, _>(&auth, &SymLinkArgs { at, attrs, target }, 0).await?;
+        let made = self.ask::<nfs::SymLink>(&auth, &SymLinkArgs { at, attrs, target }).await?;
         self.made(&auth, (op.dir, &op.name), made).await
     }
 
     pub(crate) async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
         let auth = self.auth(cx);
         let attrs = convert::initial(op.mode, op.initial.as_deref());
-        let device = NewDevice { attrs, device: convert::device(op.rdev) };
+        let device = NewDevice { attrs, device: types::Device::of_rdev(op.rdev) };
         let what = match FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular) {
             FileKind::Fifo => MkNodWhat::Fifo(attrs),
             FileKind::Socket => MkNodWhat::Socket(attrs),
@@ -126,7 +127,7 @@ impl Inner {
             FileKind::Directory | FileKind::Symlink => return Err(Errno::EINVAL.into()),
         };
         let at = self.place(&auth, op.dir, &op.name).await?;
-        let made = self.link.ask::<nfs::MkNod, _, _>(&auth, &MkNodArgs { at, what }, 0).await?;
+        let made = self.ask::<nfs::MkNod>(&auth, &MkNodArgs { at, what }).await?;
         self.made(&auth, (op.dir, &op.name), made).await
     }
 
@@ -137,7 +138,7 @@ impl Inner {
         }
         let file = self.handle(&auth, op.node).await?;
         let args = LinkArgs { file, link: self.place(&auth, op.dir, &op.name).await? };
-        let (linked, again) = self.link.ask_via::<nfs::Link, _, _>(None, &auth, &args, 0).await;
+        let (linked, again) = self.ask_via::<nfs::Link>(None, &auth, &args, 0).await;
         let attrs = match linked {
             Ok(linked) => linked.attrs,
             Err(error) if again && error.errno == Errno::EEXIST => {
@@ -153,13 +154,13 @@ impl Inner {
     }
 
     /// Removes a name, by REMOVE or RMDIR.
-    pub(crate) async fn remove<P, F>(&self, auth: &Auth, (dir, name): (Node, &Name)) -> Result<()>
-    where
-        P: Procedure<Args = DirName, Results = Result<WccOk, F>>,
-        F: Failed,
-    {
+    pub(crate) async fn remove<P: Procedure<Args = DirName, Results: Outcome>>(
+        &self,
+        auth: &Auth,
+        (dir, name): (Node, &Name),
+    ) -> Result<()> {
         let at = self.place(auth, dir, name).await?;
-        match self.link.ask_via::<P, _, _>(None, auth, &at, 0).await {
+        match self.ask_via::<P>(None, auth, &at, 0).await {
             (Ok(_), _) => {}
             (Err(error), true) if error.errno == Errno::ENOENT => {}
             (Err(error), _) => return Err(error),
@@ -170,77 +171,35 @@ impl Inner {
 
     pub(crate) async fn unlink(&self, cx: &Cx, dir: Node, name: &Name) -> Result<()> {
         let auth = self.auth(cx);
-        if self.is_ours(dir, name) {
+        let silly = self.silly_rename(&auth);
+        if silly.has(dir, name) {
             return Err(Errno::ENOENT.into());
         }
-        if self.hide(&auth, dir, name).await? {
-            return Ok(());
+        match self.has_only(&auth, (dir, name)).await? {
+            Some(node) => silly.hide((dir, name), node).await,
+            None => self.remove::<nfs::Remove>(&auth, (dir, name)).await,
         }
-        self.remove::<nfs::Remove, _>(&auth, (dir, name)).await
     }
 
     pub(crate) async fn rmdir(&self, cx: &Cx, dir: Node, name: &Name) -> Result<()> {
         let auth = self.auth(cx);
-        match self.remove::<nfs::RmDir, _>(&auth, (dir, name)).await {
-            Err(error) if error.errno == Errno::ENOTEMPTY && self.clear(&auth, dir, name).await => {
-                self.remove::<nfs::RmDir, _>(&auth, (dir, name)).await
-            }
+        match self.remove::<nfs::RmDir>(&auth, (dir, name)).await {
+            Err(error) if error.errno == Errno::ENOTEMPTY => match self.files.table().get(dir, name) {
+                Some(node) if self.silly_rename(&auth).clear(node, dir).await => {
+                    self.remove::<nfs::RmDir>(&auth, (dir, name)).await
+                }
+                _ => Err(error),
+            },
             removed => removed,
         }
     }
 
-    /// Moves files that have lost their names out of a directory that is to be removed; whether there were any.
-    async fn clear(&self, auth: &Auth, above: Node, name: &Name) -> bool {
-        let table = self.files.table();
-        let (Some(dir), mut any) = (table.get(above, name), false) else { return false };
-        for node in self.open.removed() {
-            let names = table.names(node).unwrap_or_default();
-            let Some((_, aside)) = names.into_iter().find(|(place, _)| *place == dir) else { continue };
-            if self.move_name(auth, (dir, &aside), (above, &aside)).await.is_ok() {
-                self.silly.moved(&aside, above);
-                any = true;
-            }
-        }
-        any
-    }
-
-    /// Gives an open file that is about to lose its last name a name aside; whether it has.
-    async fn hide(&self, auth: &Auth, dir: Node, name: &Name) -> Result<bool> {
-        let open = self.files.table().get(dir, name).filter(|&node| self.open.is_open(node));
-        let Some(node) = open.filter(|&node| !self.open.is_removed(node)) else { return Ok(false) };
+    /// The file called `name`, if it is open and that is its only name at the server.
+    async fn has_only(&self, auth: &Auth, (dir, name): (Node, &Name)) -> Result<Option<Node>> {
+        let Some(node) = self.silly_rename(auth).loses(dir, name) else { return Ok(None) };
         let (found, attr) = self.step(auth, dir, name).await?;
         let is_it = self.files.get(node).is_some_and(|known| known.handle() == found.handle());
-        if !is_it || found.kind != FileKind::Regular || attr.nlink > 1 {
-            return Ok(false);
-        }
-        let aside = self.silly.begin(dir, Some(node))?;
-        let moved = self.move_name(auth, (dir, name), (dir, &aside)).await;
-        moved.inspect_err(|_| self.silly.end(&aside))?;
-        if !self.open.mark_removed(node) {
-            // It was closed meanwhile.
-            self.remove_aside(auth, dir, &aside).await?;
-        }
-        Ok(true)
-    }
-
-    /// Removes a file that lost its last name and is not open any more.
-    pub(crate) async fn remove_silly(&self, auth: &Auth, node: Node) -> Result<()> {
-        for (dir, name) in self.files.table().names(node)? {
-            self.remove_aside(auth, dir, &name).await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn remove_aside(&self, auth: &Auth, dir: Node, aside: &Name) -> Result<()> {
-        self.remove::<nfs::Remove, _>(auth, (dir, aside)).await?;
-        self.silly.end(aside);
-        Ok(())
-    }
-
-    /// Moves a name.
-    async fn move_name(&self, auth: &Auth, from: (Node, &Name), to: (Node, &Name)) -> Result<()> {
-        self.move_at_server(auth, from, to).await?;
-        self.files.table().renamed(from, to)
+        Ok((is_it && found.kind == FileKind::Regular && attr.nlink <= 1).then_some(node))
     }
 
     async fn move_at_server(
@@ -254,7 +213,7 @@ impl Inner {
             from: self.place(auth, dir, name).await?,
             to: self.place(auth, to_dir, to_name).await?,
         };
-        match self.link.ask_via::<nfs::Rename, _, _>(None, auth, &args, 0).await {
+        match self.ask_via::<nfs::Rename>(None, auth, &args, 0).await {
             (Ok(_), _) => Ok(()),
             (Err(error), true) if error.errno == Errno::ENOENT && moved.is_some() => {
                 let found = self.step(auth, to_dir, to_name).await.ok();
@@ -271,7 +230,8 @@ impl Inner {
         if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT) {
             return Err(Errno::EINVAL.because("the protocol cannot exchange names"));
         }
-        if self.is_ours(dir, &name) {
+        let silly = self.silly_rename(&auth);
+        if silly.has(dir, &name) {
             return Err(Errno::ENOENT.into());
         }
         if flags.contains(RenameFlags::NOREPLACE) {
@@ -283,47 +243,56 @@ impl Inner {
             }
         }
         let table = self.files.table();
-        let (node, target) = (table.get(dir, &name), table.get(to_dir, &to_name));
-        let aside = match target.filter(|&target| node != Some(target) && self.open.is_open(target)) {
-            Some(target) => self.keep(&auth, (to_dir, &to_name), target).await?,
-            None => None,
-        };
+        let is_another = table.get(dir, &name) != table.get(to_dir, &to_name);
+        let aside = if is_another { self.keep(&auth, (to_dir, &to_name)).await? } else { None };
         let moved = self.move_at_server(&auth, (dir, &name), (to_dir, &to_name)).await;
         if let (Some((_, aside)), Err(_)) = (&aside, &moved) {
-            let _ = self.remove_aside(&auth, to_dir, aside).await;
+            let _ = silly.remove_name(to_dir, aside).await;
         }
         moved?;
         if let Some((target, aside)) = aside {
-            table.renamed((to_dir, &to_name), (to_dir, &aside))?;
-            if !self.open.mark_removed(target) {
-                // It was closed meanwhile.
-                self.remove_aside(&auth, to_dir, &aside).await?;
-            }
+            silly.hidden((to_dir, &to_name), &aside, target).await?;
         }
         table.renamed((dir, &name), (to_dir, &to_name))
     }
 
     /// Gives an open file whose only name is about to become another file's a second one, if it needs that. Where the server has no
     /// links it is hidden at once.
-    async fn keep(
-        &self,
-        auth: &Auth,
-        (dir, name): (Node, &Name),
-        node: Node,
-    ) -> Result<Option<(Node, Name)>> {
-        let Ok((found, attr)) = self.step(auth, dir, name).await else { return Ok(None) };
-        let is_it = self.files.get(node).is_some_and(|known| known.handle() == found.handle());
-        if !is_it || found.kind != FileKind::Regular || attr.nlink > 1 || self.open.is_removed(node) {
-            return Ok(None);
+    async fn keep(&self, auth: &Auth, (dir, name): (Node, &Name)) -> Result<Option<(Node, Name)>> {
+        let Ok(Some(node)) = self.has_only(auth, (dir, name)).await else { return Ok(None) };
+        let link = async |aside: &Name| {
+            let args = LinkArgs { file: self.sent_handle(node)?, link: self.place(auth, dir, aside).await? };
+            self.ask::<nfs::Link>(auth, &args).await.map(drop)
+        };
+        match self.silly.give(dir, Some(node), link).await {
+            Ok(aside) => Ok(Some((node, aside))),
+            Err(_) => self.silly_rename(auth).hide((dir, name), node).await.map(|()| None),
         }
-        let aside = self.silly.begin(dir, Some(node))?;
-        let args = LinkArgs { file: sent(&found)?, link: self.place(auth, dir, &aside).await? };
-        match self.link.ask::<nfs::Link, _, _>(auth, &args, 0).await {
-            Ok(_) => Ok(Some((node, aside))),
-            Err(_) => {
-                self.silly.end(&aside);
-                self.hide(auth, dir, name).await.map(|_| None)
-            }
+    }
+}
+
+/// The server, as a user who removes and renames.
+pub(crate) struct As<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) auth: &'a Auth,
+}
+
+impl SillyServer for As<'_> {
+    type Fault = Error;
+
+    async fn rename(&self, from: (Node, &Name), to: (Node, &Name)) -> Result<()> {
+        self.inner.move_at_server(self.auth, from, to).await
+    }
+
+    async fn remove(&self, dir: Node, name: &Name) -> Result<bool> {
+        self.inner.remove::<nfs::Remove>(self.auth, (dir, name)).await.map(|()| true)
+    }
+
+    async fn is_there(&self, dir: Node, name: &Name) -> Result<bool> {
+        match self.inner.step(self.auth, dir, name).await {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

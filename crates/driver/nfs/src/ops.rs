@@ -2,7 +2,8 @@
 //! The operations.
 
 use crate::Nfs;
-use crate::inner::{is_above, sent};
+use crate::exports::is_above;
+use crate::inner::sent;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, Granted, Opened, Ttl,
@@ -11,7 +12,7 @@ use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Identity, OpCode, OpSet, Parallel, Payload, Result, Target,
 };
 use outrigger_proto_nfs3::nfs::procedure as nfs;
-use outrigger_toolkit_remote::{contained, relative_target};
+use outrigger_toolkit_remote::shown_target;
 
 const OPS: OpSet = OpSet::of(&[
     OpCode::Lookup,
@@ -103,13 +104,9 @@ impl Driver for Nfs {
         if known.kind != FileKind::Symlink {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
-        let target =
-            self.0.link.ask::<nfs::ReadLink, _, _>(&auth, &sent(&known)?, 0).await?.target.into_bytes();
-        if !self.0.link.options.contain_symlinks {
-            return Target::new(target);
-        }
-        let depth = self.0.files.table().path(op.node)?.len();
-        Target::new(contained(relative_target(&target, &self.0.base, depth), depth)?)
+        let target = self.0.ask::<nfs::ReadLink>(&auth, &sent(&known)?).await?.target.into_bytes();
+        let (contains, depth) = (self.0.options.contain_symlinks, self.0.files.table().path(op.node)?.len());
+        Target::new(shown_target(&target, (&self.0.base, depth), contains, contains)?)
     }
 
     async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
@@ -157,11 +154,11 @@ impl Driver for Nfs {
     }
 
     async fn flush(&self, _: &Cx, op: Flush) -> Result<()> {
-        self.0.commit(op.node).await
+        self.0.unstable.commit(&*self.0, op.node).await
     }
 
     async fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
-        self.0.commit(op.node).await
+        self.0.unstable.commit(&*self.0, op.node).await
     }
 
     /// Changes of names are on stable storage when the server answers them.
@@ -170,12 +167,7 @@ impl Driver for Nfs {
     }
 
     async fn syncfs(&self, _: &Cx, _: SyncFs) -> Result<()> {
-        let mut outcome = Ok(());
-        for (node, kept) in self.0.unstable.all() {
-            drop(kept);
-            outcome = outcome.and(self.0.commit(node).await);
-        }
-        outcome
+        self.0.unstable.commit_all(&*self.0).await
     }
 
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {
@@ -195,7 +187,7 @@ impl Driver for Nfs {
     }
 
     async fn releasedir(&self, _: &Cx, op: ReleaseDir) -> Result<()> {
-        self.0.dirs.close(op.handle);
+        self.0.dirs.open.close(op.handle);
         Ok(())
     }
 
@@ -206,7 +198,7 @@ impl Driver for Nfs {
         if is_above(&known) {
             return Ok(none);
         }
-        let space = self.0.link.ask::<nfs::FsStat, _, _>(&auth, &sent(&known)?, 0).await?;
+        let space = self.0.ask::<nfs::FsStat>(&auth, &sent(&known)?).await?;
         let blocks = |bytes: u64| bytes / u64::from(BLOCK);
         Ok(FsStat {
             blocks: blocks(space.total_bytes),

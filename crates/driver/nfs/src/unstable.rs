@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writing, and COMMIT: content that the server has not put on stable storage is kept, and written again where it may be lost.
-//!
-//! That is also done on each new connection before anything else is asked, so that no read finds a file without what was written to it.
-//! Where a former process has written and the server has restarted since, the next fsync(2) or close(2) fails.
+//! Writing, and COMMIT, for [`Uncommitted`](outrigger_toolkit_remote::Uncommitted).
 
 use crate::inner::Inner;
 use bytes::Bytes;
-use outrigger_core::{BoxFuture, Credentials, Errno, Node, Result};
+use outrigger_core::{Credentials, Errno, Error, Node, Result};
 use outrigger_mux::Mux;
 use outrigger_proto_nfs3::nfs::{CommitArgs, WriteArgs, procedure as nfs};
 use outrigger_proto_nfs3::results::WriteOk;
 use outrigger_proto_nfs3::types::{Content, FileHandle, Stable};
 use outrigger_proto_nfs3::xdr::rpc::Auth;
-use outrigger_toolkit_remote::{Piece, UncommittedFile};
+use outrigger_toolkit_remote::{Piece, StableStore, UncommittedFile, auth_sys};
 
 /// What is kept of one file.
 pub(crate) type Kept = UncommittedFile<Auth>;
@@ -64,7 +61,7 @@ impl Inner {
         let count = data.len() as u32;
         let content = Content::new(data.clone()).map_err(|error| Errno::EINVAL.because(error.to_string()))?;
         let args = WriteArgs { file, offset, count, stable, data: content };
-        let written = self.link.ask_via::<nfs::Write, _, _>(via, auth, &args, count).await.0?;
+        let written = self.ask_via::<nfs::Write>(via, auth, &args, count).await.0?;
         match written.count {
             0 => Err(Errno::EIO.because("the server has written nothing, and says no reason")),
             more if more > count => {
@@ -91,101 +88,35 @@ impl Inner {
         }
         Ok(())
     }
+}
 
-    /// Puts what was written to a file on stable storage.
-    ///
-    /// # Errors
-    /// What the server says, in which case the content is kept; and that content is lost, once.
-    pub(crate) async fn commit(&self, node: Node) -> Result<()> {
-        let Some(kept) = self.unstable.get(node) else { return Ok(()) };
-        let stored = self.store(node, &kept, false).await;
-        let lost = kept.take_lost();
-        drop(kept);
-        self.unstable.tidy(node);
-        stored.and(lost.map_or(Ok(()), Err))
+impl StableStore<Auth> for Inner {
+    type Via = Mux;
+
+    async fn connection(&self) -> Result<Mux> {
+        self.rpc.mux().await
     }
 
-    /// Puts what is kept of a file on stable storage, after losses of the connection, too. `is_alone` says that no request writes to it
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// What the server says, in which case the content is kept.
-    pub(crate) async fn store(&self, node: Node, kept: &Kept, is_alone: bool) -> Result<()> {
-        let mut losses = 0;
-        while kept.first().is_some() {
-            let mux = self.link.mux().await?;
-            let stored = self.store_by(&mux, node, kept, is_alone).await;
-            losses += 1;
-            let is_over = losses > self.link.options.retrans && !self.link.options.hard;
-            if stored.is_ok() || mux.ended().is_none() || is_over {
-                return stored;
-            }
-        }
-        Ok(())
+    fn ended(&self, mux: &Mux) -> Option<Error> {
+        mux.ended().map(|why| Errno::EIO.because(why))
     }
 
-    /// COMMIT, and once more what the server has lost. By one connection only: on the next one, what is kept is written again before
-    /// anything else, and a call of here that was made again after that would bring older content.
-    async fn store_by(&self, mux: &Mux, node: Node, kept: &Kept, is_alone: bool) -> Result<()> {
-        let (Some(first), end) = (kept.first(), kept.end()) else { return Ok(()) };
-        let life = match self.verifier(mux, node, &first.by).await {
-            Err(error) if error.errno == Errno::ESTALE => {
-                // There is no file any more that it could be written to. Nobody may wait for this answer.
-                self.unstable.drop_before(node, kept, u64::MAX, None);
-                kept.lose(error.clone());
-                return Err(error);
-            }
-            life => life?,
-        };
-        if !self.unstable.drop_before(node, kept, end, Some(life)) {
-            return Ok(());
-        }
-        tracing::warn!(?node, "the server has restarted: what it may have lost is written again");
-        let _order = if is_alone { None } else { Some(kept.order.write().await) };
-        // All that is kept, in its order: what came later lies over it.
-        while let Some(piece) = kept.first() {
-            let file = self.sent_handle(node)?;
-            self.write_stably(Some(mux), &piece.by, file, (piece.offset, piece.data)).await?;
-            self.unstable.drop_before(node, kept, piece.number + 1, None);
-        }
-        Ok(())
+    fn gives_up(&self, losses: u32) -> bool {
+        self.rpc.gives_up(losses)
     }
 
-    /// COMMIT of a file; the server's life.
-    async fn verifier(&self, mux: &Mux, node: Node, auth: &Auth) -> Result<u64> {
+    async fn commit(&self, mux: &Mux, node: Node, by: &Auth) -> Result<u64> {
         let args = CommitArgs { file: self.sent_handle(node)?, offset: 0, count: 0 };
-        let committed = self.link.ask_via::<nfs::Commit, _, _>(Some(mux), auth, &args, 0).await.0?;
+        let committed = self.ask_via::<nfs::Commit>(Some(mux), by, &args, 0).await.0?;
         Ok(u64::from_be_bytes(committed.verifier))
     }
 
-    /// Does what has to be done on a new connection: the server may have lost what it has acknowledged.
-    ///
-    /// # Errors
-    /// That the connection is lost.
-    pub(crate) fn recover<'a>(&'a self, mux: &'a Mux) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            for (node, kept) in self.unstable.all() {
-                // What the server refuses now is told by the next fsync(2), which tries once more.
-                if let Err(error) = self.store_by(mux, node, &kept, true).await {
-                    tracing::warn!(?node, %error, "what was written could not be stored again yet");
-                }
-                ended(mux)?;
-            }
-            while let Some(left) = self.unstable.next_left() {
-                let cred = Credentials::new((left.user >> 32) as u32, left.user as u32);
-                let life = self.verifier(mux, left.node, &crate::convert::auth(&cred, 0)).await;
-                ended(mux)?;
-                let outcome = if life == Ok(left.verifier) { Ok(()) } else { Err(Errno::EIO.because(LOST)) };
-                self.unstable.found_out(&left, outcome);
-            }
-            Ok(())
-        })
+    async fn write(&self, mux: &Mux, node: Node, piece: Piece<Auth>) -> Result<()> {
+        let file = self.sent_handle(node)?;
+        self.write_stably(Some(mux), &piece.by, file, (piece.offset, piece.data)).await
     }
-}
 
-const LOST: &str = "what a former process has written may be lost: the server has restarted, or does not say";
-
-/// That a connection was lost, if it was.
-fn ended(mux: &Mux) -> Result<()> {
-    mux.ended().map_or(Ok(()), |why| Err(Errno::EIO.because(why)))
+    fn by(&self, user: u64) -> Auth {
+        auth_sys(&Credentials::new((user >> 32) as u32, user as u32), 0)
+    }
 }

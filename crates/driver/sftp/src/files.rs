@@ -444,13 +444,13 @@ impl Inner {
     }
 
     /// Closes a file. What was hidden goes with its last handle.
-    pub(crate) fn close_file(&self, handle: Handle) -> Result<()> {
+    pub(crate) async fn close_file(&self, handle: Handle) -> Result<()> {
         let Closed { file, last, was_removed } = self.files.remove(handle)?;
         let node = file.node;
         last.into_iter().for_each(|usage| self.seen.closed(node, usage.known));
         drop(file);
         if was_removed {
-            self.remove_hidden(node);
+            self.silly_rename().remove(node).await?;
         }
         Ok(())
     }

@@ -6,72 +6,81 @@
 //! crash of this client it stays, unless the tree outlives its process: the name is noted before it is given.
 
 use crate::fault::Fault;
+use crate::files::OpenFile;
 use crate::inner::Inner;
 use crate::link::Again;
+use crate::opened::Use;
 use crate::session::Pending;
 use outrigger_core::{Name, Node, Result};
 use outrigger_proto_sftp::{Extensions, Request, StatusCode};
-use outrigger_toolkit_remote::{LeftName, SILLY_PREFIX};
+use outrigger_toolkit_remote::{SillyRename, SillyServer};
 use std::sync::Arc;
 
-impl Inner {
-    /// The file called `name`, if it has to be hidden when it loses that name.
-    pub(crate) fn must_hide(&self, dir: Node, name: &Name) -> Option<Node> {
-        let table = self.inodes.table();
-        let node = table.get(dir, name)?;
-        let hides = self.files.is_open(node)
-            && !self.files.is_removed(node)
-            && table.names(node).is_ok_and(|names| names.len() == 1);
-        hides.then_some(node)
+impl SillyServer for &Inner {
+    type Fault = Fault;
+
+    async fn rename(
+        &self,
+        (dir, name): (Node, &Name),
+        (to_dir, to_name): (Node, &Name),
+    ) -> Result<(), Fault> {
+        let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(to_dir, to_name)?);
+        self.change(&self.renaming(&from, &to)).await
     }
 
-    /// Whether `name` is the one of a hidden file.
-    pub(crate) fn is_hidden_name(&self, dir: Node, name: &Name) -> bool {
-        let ours = || self.inodes.table().get(dir, name).is_some_and(|node| self.files.is_removed(node));
-        name.starts_with(SILLY_PREFIX.as_bytes()) && (ours() || self.removing.has(dir, name))
-    }
-
-    /// Renames an open file aside.
-    pub(crate) async fn hide(&self, dir: Node, name: &Name, node: Node) -> Result<(), Fault> {
-        let aside = self.silly.begin(dir, Some(node))?;
-        let renamed: Result<(), Fault> = async {
-            let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
-            self.change(&self.renaming(&from, &to)).await
-        }
-        .await;
-        renamed.inspect_err(|_| self.silly.end(&aside))?;
-        self.is_aside(dir, name, &aside, node)?;
-        Ok(())
-    }
-
-    /// Goes on with the files that former processes renamed aside, or were about to.
-    pub(crate) async fn settle_silly_names(&self) {
-        let is_there = async |dir, name: Name| match self.inodes.child(dir, &name) {
-            Ok(path) => self.is_there(&path).await,
-            Err(_) => Ok(false),
-        };
-        for LeftName { dir, name, node } in self.silly.settle(self.inodes.table(), is_there).await {
-            match node {
-                Some(node) => self.is_removed(node),
-                None => self.remove_aside(dir, &name),
+    /// Nobody waits for it; the name stays hidden until then.
+    async fn remove(&self, dir: Node, aside: &Name) -> Result<bool> {
+        let path = self.inodes.child(dir, aside)?;
+        let hiding = self.removing.hide(dir, aside);
+        let (link, silly, aside) = (self.link.clone(), Arc::clone(&self.silly), aside.clone());
+        self.link.runtime().spawn(Box::pin(async move {
+            let request = Request::Remove { path: &path };
+            let failed = link.ask(Again::Always, &request, Pending::done).await.err();
+            // Where there was no answer the next process tries once more.
+            if let None | Some(Fault::Refused(_)) = &failed {
+                silly.end(&aside);
             }
-        }
+            if let Some(fault) = failed {
+                let error = outrigger_core::Error::from(fault);
+                tracing::warn!(%error, path = %path.escape_ascii(), "a removed file is left behind");
+            }
+            drop(hiding);
+        }));
+        Ok(false)
     }
 
-    /// Whether there is anything at a path.
-    async fn is_there(&self, path: &[u8]) -> Result<bool> {
-        match self.look(path).await {
+    async fn is_there(&self, dir: Node, name: &Name) -> Result<bool> {
+        let Ok(path) = self.inodes.child(dir, name) else { return Ok(false) };
+        match self.look(&path).await {
             Ok(_) => Ok(true),
             Err(fault) if fault.code() == Some(StatusCode::NoSuchFile) => Ok(false),
             Err(fault) => Err(fault.into()),
         }
     }
+}
+
+impl Inner {
+    /// What becomes of open files that lose their names.
+    pub(crate) fn silly_rename(&self) -> SillyRename<'_, Arc<OpenFile>, Use, &Self> {
+        let (names, table, open) = (&*self.silly, self.inodes.table(), &*self.files);
+        SillyRename { names, table, open, server: self }
+    }
+
+    /// The file called `name`, if it has to be hidden when it loses that name.
+    pub(crate) fn must_hide(&self, dir: Node, name: &Name) -> Option<Node> {
+        let has_one_name = |node| self.inodes.table().names(node).is_ok_and(|names| names.len() == 1);
+        self.silly_rename().loses(dir, name).filter(|&node| has_one_name(node))
+    }
+
+    /// Whether `name` is the one of a hidden file.
+    pub(crate) fn is_hidden_name(&self, dir: Node, name: &Name) -> bool {
+        self.silly_rename().has(dir, name) || self.removing.has(dir, name)
+    }
 
     /// Gives an open file a second name aside, because its first one is going to be another file's; the new name.
     pub(crate) async fn keep_aside(&self, dir: Node, name: &Name, node: Option<Node>) -> Result<Name, Fault> {
-        let aside = self.silly.begin(dir, node)?;
-        let kept: Result<(), Fault> = async {
-            let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
+        let keep = async |aside: &Name| {
+            let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, aside)?);
             // A second name leaves no moment without the first one; not every file system has such a thing.
             let linked = match self.extensions.contains(Extensions::HARDLINK) {
                 true => self.change(&Request::HardLink { from: &from, to: &to }).await,
@@ -81,10 +90,8 @@ impl Inner {
                 Err(Fault::Refused(_) | Fault::Known(_)) => self.change(&self.renaming(&from, &to)).await,
                 linked => linked,
             }
-        }
-        .await;
-        kept.inspect_err(|_| self.silly.end(&aside))?;
-        Ok(aside)
+        };
+        self.silly.give(dir, node, keep).await
     }
 
     /// Gives a file that was kept aside its name back.
@@ -101,69 +108,6 @@ impl Inner {
         }
         let _ = self.change(&Request::Remove { path: &from }).await;
         self.silly.end(aside);
-    }
-
-    /// Notes that a file is at its hidden name now.
-    pub(crate) fn is_aside(&self, dir: Node, name: &Name, aside: &Name, node: Node) -> Result<()> {
-        self.inodes.table().renamed((dir, name), (dir, aside))?;
-        self.is_removed(node);
-        Ok(())
-    }
-
-    /// A file has only its hidden name.
-    fn is_removed(&self, node: Node) {
-        if !self.files.mark_removed(node) {
-            // It was closed meanwhile.
-            self.remove_hidden(node);
-        }
-    }
-
-    /// Removes a hidden file that is not open any more, without waiting.
-    pub(crate) fn remove_hidden(&self, node: Node) {
-        let table = self.inodes.table();
-        for (dir, name) in table.names(node).unwrap_or_default() {
-            self.remove_aside(dir, &name);
-            table.removed(dir, &name);
-        }
-    }
-
-    /// Removes what is at a name aside, without waiting.
-    fn remove_aside(&self, dir: Node, aside: &Name) {
-        let Ok(path) = self.inodes.child(dir, aside) else { return };
-        let hiding = self.removing.hide(dir, aside);
-        let (link, silly, aside) = (self.link.clone(), Arc::clone(&self.silly), aside.clone());
-        self.link.runtime().spawn(Box::pin(async move {
-            let request = Request::Remove { path: &path };
-            let failed = link.ask(Again::Always, &request, Pending::done).await.err();
-            // Where there was no answer the next process tries once more.
-            if let None | Some(Fault::Refused(_)) = &failed {
-                silly.end(&aside);
-            }
-            if let Some(fault) = failed {
-                let error = outrigger_core::Error::from(fault);
-                tracing::warn!(%error, path = %path.escape_ascii(), "a removed file is left behind");
-            }
-            drop(hiding);
-        }));
-    }
-
-    /// Moves hidden files out of a directory that is to be removed; whether there were any.
-    pub(crate) async fn clear_hidden(&self, dir: Node, above: Node) -> bool {
-        let table = self.inodes.table();
-        let mut any = false;
-        for node in self.files.removed() {
-            let names = table.names(node).unwrap_or_default();
-            let Some((_, name)) = names.into_iter().find(|(place, _)| *place == dir) else { continue };
-            let (Ok(from), Ok(to)) = (self.inodes.child(dir, &name), self.inodes.child(above, &name)) else {
-                continue;
-            };
-            let moved = self.change(&self.renaming(&from, &to)).await.is_ok();
-            if moved {
-                self.silly.moved(&name, above);
-            }
-            any |= moved && table.renamed((dir, &name), (above, &name)).is_ok();
-        }
-        any
     }
 
     /// The request that renames, replacing where the server can.

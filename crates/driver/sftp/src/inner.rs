@@ -3,7 +3,7 @@
 
 use crate::attr;
 use crate::dial::Dial;
-use crate::dirs::Dirs;
+use crate::dirs::OpenDir;
 use crate::fault::Fault;
 use crate::idmap::People;
 use crate::kept::{Kept, Origins};
@@ -18,7 +18,7 @@ use crate::session::{Pending, Session};
 use outrigger_core::reply::{Attrs as AttrsReply, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime, lock};
 use outrigger_proto_sftp::{Attrs, Extensions, Owner, Request};
-use outrigger_toolkit_remote::{HiddenNames, InodeTable, SillyNames};
+use outrigger_toolkit_remote::{HiddenNames, InodeTable, OpenDirs, SillyNames};
 use rustix::process::{getegid, geteuid};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ pub(crate) struct Inner {
     pub(crate) people: People,
     pub(crate) files: Files,
     pub(crate) unsynced: Unsynced,
-    pub(crate) dirs: Dirs,
+    pub(crate) dirs: OpenDirs<Arc<OpenDir>>,
     pub(crate) home: Vec<u8>,
     /// What the user calls it.
     pub(crate) tree: String,
@@ -87,7 +87,7 @@ impl Inner {
             people,
             files,
             unsynced: Unsynced::default(),
-            dirs: Dirs::default(),
+            dirs: OpenDirs::default(),
             home: origins.home.to_vec(),
             tree: format!("{host}:{shown}"),
             extensions: origins.extensions,
@@ -115,7 +115,7 @@ impl Inner {
             self.files.adopt(&session, kept);
             self.ask_for_pending(&session).await;
         }
-        self.settle_silly_names().await;
+        self.silly_rename().settle().await;
     }
 
     /// Whether requests may come that a former process has worked on.

@@ -222,7 +222,7 @@ impl Inner {
             return Err(Errno::ENOENT.into());
         }
         if let Some(node) = self.must_hide(op.dir, &op.name) {
-            match self.hide(op.dir, &op.name, node).await {
+            match self.silly_rename().hide((op.dir, &op.name), node).await {
                 // The server may permit to remove what it does not permit to rename.
                 Err(Fault::Refused(_)) => {}
                 hidden => return Ok(hidden?),
@@ -261,7 +261,7 @@ impl Inner {
         let mut removed = self.change(&request).await;
         if removed.as_ref().is_err_and(Fault::is_vague)
             && let Some(node) = known
-            && self.clear_hidden(node, op.dir).await
+            && self.silly_rename().clear(node, op.dir).await
         {
             removed = self.change(&request).await;
         }
@@ -390,7 +390,7 @@ impl Inner {
             return Err(fault);
         }
         match open {
-            Some(node) => self.is_aside(op.to_dir, &op.to_name, &aside, node)?,
+            Some(node) => self.silly_rename().hidden((op.to_dir, &op.to_name), &aside, node).await?,
             None => {
                 let aside = self.inodes.child(op.to_dir, &aside)?;
                 self.change(&Request::Remove { path: &aside }).await?;

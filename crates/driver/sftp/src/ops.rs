@@ -170,7 +170,7 @@ impl Driver for Sftp {
     }
 
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {
-        self.0.close_file(op.handle)
+        self.0.close_file(op.handle).await
     }
 
     async fn opendir(&self, cx: &Cx, op: OpenDir) -> Result<Opened> {
@@ -178,19 +178,20 @@ impl Driver for Sftp {
     }
 
     async fn readdir(&self, _: &Cx, op: ReadDir) -> Result<Dirents> {
-        self.0.read_dir(op.handle, op.cookie, op.size).await
+        self.0.read_dir((op.node, op.handle), op.cookie, op.size).await
     }
 
     async fn readdirplus(&self, _: &Cx, op: ReadDirPlus) -> Result<DirentsPlus> {
-        self.0.read_dir_plus(op.handle, op.cookie, op.size).await
+        self.0.read_dir_plus((op.node, op.handle), op.cookie, op.size).await
     }
 
     async fn releasedir(&self, _: &Cx, op: ReleaseDir) -> Result<()> {
-        self.0.dirs.remove(op.handle)
+        self.0.dirs.close(op.handle);
+        Ok(())
     }
 
     async fn fsyncdir(&self, _: &Cx, op: FSyncDir) -> Result<()> {
-        self.0.sync_dir(op.handle).await
+        self.0.sync_dir(op.node).await
     }
 
     async fn statfs(&self, _: &Cx, op: StatFs) -> Result<FsStat> {

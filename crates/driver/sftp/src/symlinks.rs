@@ -11,7 +11,7 @@ use crate::session::Pending;
 use bytes::Bytes;
 use outrigger_core::{Errno, Node, Result, Target};
 use outrigger_proto_sftp::Request;
-use outrigger_toolkit_remote::{contained, relative_target};
+use outrigger_toolkit_remote::shown_target;
 
 impl Inner {
     pub(crate) async fn read_link(&self, node: Node) -> Result<Target> {
@@ -30,9 +30,7 @@ impl Inner {
 
 /// The target that is shown for one of the server, of a link `depth` levels below the root, which is at `base`.
 fn shown(target: &Bytes, base: &[u8], depth: usize, options: &Options) -> Result<Bytes> {
-    let changes = options.transform_symlinks || options.contain_symlinks;
-    let target = if changes { relative_target(target, base, depth) } else { target.clone() };
-    if options.contain_symlinks { contained(target, depth) } else { Ok(target) }
+    shown_target(target, (base, depth), options.transform_symlinks, options.contain_symlinks)
 }
 
 #[cfg(test)]

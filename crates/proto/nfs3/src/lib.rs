@@ -6,8 +6,6 @@
 //! | [`nfs`] | NFS 3, RFC 1813, 3 | all 22 procedures |
 //! | [`mount`] | MOUNT 3, RFC 1813, 5 | all 6 procedures |
 //! | [`nlm`] | NLM 4, RFC 1813, 6 | all 20 procedures; a server may refuse them, but can read them |
-//! | [`portmap`] | portmap 2, RFC 1833, 3 | all but the forwarding of calls |
-//! | [`rpcbind`] | rpcbind 3 and 4, RFC 1833, 2 | registering, asking for addresses and listing |
 //!
 //! Each module has `Call` and `Reply` with a variant for each procedure, for those who take what comes: a server decodes a `Call`
 //! by the number in the header of the remote procedure call ([`Messages`](xdr::Messages)). A client uses the types in its module `procedure` with
@@ -22,9 +20,7 @@
 pub mod mount;
 pub mod nfs;
 pub mod nlm;
-pub mod portmap;
 pub mod results;
-pub mod rpcbind;
 pub mod types;
 
 pub use outrigger_proto_xdr as xdr;

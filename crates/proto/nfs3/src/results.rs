@@ -9,7 +9,60 @@
 use crate::types::{
     Access, Attrs, Content, FileHandle, Name, Path, Properties, Stable, Status, Time, Verifier, Wcc,
 };
-use crate::xdr::{List, xdr_struct};
+use crate::xdr::{List, Xdr, xdr_struct};
+
+/// Why a procedure failed, with what else the server says.
+pub trait Failure {
+    /// Why.
+    fn status(&self) -> Status;
+}
+
+/// Results of a procedure that can fail.
+pub trait Outcome: Xdr {
+    /// What it has done.
+    type Done;
+
+    /// What it has done, or why not.
+    ///
+    /// # Errors
+    /// Why it failed.
+    fn outcome(self) -> Result<Self::Done, Status>;
+
+    /// Why it failed, if it has.
+    fn failure(&self) -> Option<Status>;
+}
+
+impl<T, F: Failure> Outcome for Result<T, F>
+where
+    Self: Xdr,
+{
+    type Done = T;
+
+    fn outcome(self) -> Result<T, Status> {
+        self.map_err(|failed| failed.status())
+    }
+
+    fn failure(&self) -> Option<Status> {
+        self.as_ref().err().map(F::status)
+    }
+}
+
+impl Failure for Status {
+    fn status(&self) -> Status {
+        *self
+    }
+}
+
+macro_rules! failures {
+    ($($type:ty)*) => {$(
+        impl Failure for $type {
+            fn status(&self) -> Status {
+                self.status
+            }
+        }
+    )*};
+}
+failures!(AttrsFailed WccFailed RenameFailed LinkFailed);
 
 xdr_struct! {
     /// A failure, with attributes of the file or directory if they are known (`LOOKUP3resfail`, `READ3resfail` and others).

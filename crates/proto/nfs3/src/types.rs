@@ -326,6 +326,121 @@ xdr_struct! {
     }
 }
 
+/// Codes, and the error numbers of Linux (errno(3)) that mean the same.
+const ERRNOS: [(Status, i32); 22] = [
+    (Status::PERM, 1),
+    (Status::NOENT, 2),
+    (Status::IO, 5),
+    (Status::NXIO, 6),
+    (Status::ACCES, 13),
+    (Status::EXIST, 17),
+    (Status::XDEV, 18),
+    (Status::NODEV, 19),
+    (Status::NOTDIR, 20),
+    (Status::ISDIR, 21),
+    (Status::INVAL, 22),
+    (Status::FBIG, 27),
+    (Status::NOSPC, 28),
+    (Status::ROFS, 30),
+    (Status::MLINK, 31),
+    (Status::NAMETOOLONG, 36),
+    (Status::NOTEMPTY, 39),
+    (Status::REMOTE, 66),
+    (Status::NOTSUPP, 95),
+    (Status::STALE, 116),
+    (Status::BADHANDLE, 116),
+    (Status::DQUOT, 122),
+];
+
+impl Status {
+    /// The error number of Linux that means the same; `None` where there is none.
+    pub fn errno(self) -> Option<i32> {
+        ERRNOS.iter().find(|(status, _)| *status == self).map(|(_, errno)| *errno)
+    }
+
+    /// The code for an error number of Linux; `None` where there is none.
+    pub fn of_errno(errno: i32) -> Option<Self> {
+        ERRNOS.iter().find(|(_, number)| *number == errno).map(|(status, _)| *status)
+    }
+}
+
+/// Kinds, and the bits of a mode that say the same (`S_IFMT`, inode(7)).
+const MODES: [(FileType, u32); 7] = [
+    (FileType::Fifo, 0o010_000),
+    (FileType::Char, 0o020_000),
+    (FileType::Directory, 0o040_000),
+    (FileType::Block, 0o060_000),
+    (FileType::Regular, 0o100_000),
+    (FileType::Symlink, 0o120_000),
+    (FileType::Socket, 0o140_000),
+];
+
+impl FileType {
+    /// The bits of a mode that say so (inode(7)).
+    pub fn mode(self) -> u32 {
+        MODES.iter().find(|(kind, _)| *kind == self).map_or(0, |(_, mode)| *mode)
+    }
+
+    /// The kind that a mode says; `None` where it says none.
+    pub fn of_mode(mode: u32) -> Option<Self> {
+        MODES.iter().find(|(_, bits)| *bits == mode & 0o170_000).map(|(kind, _)| *kind)
+    }
+}
+
+/// Permissions, each with the bit of access(2) that means it: of files and of directories.
+const PERMISSIONS: [(Access, u32); 6] = [
+    (Access::READ, 4),
+    (Access::LOOKUP, 1),
+    (Access::MODIFY, 2),
+    (Access::EXTEND, 2),
+    (Access::DELETE, 2),
+    (Access::EXECUTE, 1),
+];
+
+impl Access {
+    /// Those that make sense for a directory, or for another file.
+    pub fn sensible(is_dir: bool) -> Self {
+        let apart = if is_dir { Access::EXECUTE } else { Access::LOOKUP | Access::DELETE };
+        PERMISSIONS.iter().map(|(access, _)| *access).filter(|access| !apart.contains(*access)).collect()
+    }
+
+    /// Those that bits of access(2) mean for a directory, or for another file.
+    pub fn of_mask(mask: u32, is_dir: bool) -> Self {
+        let meant = PERMISSIONS.iter().filter(|(_, bit)| mask & bit != 0).map(|(access, _)| *access);
+        meant.collect::<Access>() & Access::sensible(is_dir)
+    }
+
+    /// The bits of access(2) that mean one of these at least.
+    pub fn needs(self) -> u32 {
+        PERMISSIONS.iter().filter(|(access, _)| self.contains(*access)).fold(0, |mask, (_, bit)| mask | bit)
+    }
+}
+
+impl Time {
+    /// A time of the 136 years that NFS has; the nearest one for others.
+    pub fn nearest(secs: i64, nanos: u32) -> Self {
+        match u32::try_from(secs) {
+            Ok(seconds) => Time { seconds, nanos },
+            Err(_) if secs < 0 => Time { seconds: 0, nanos: 0 },
+            Err(_) => Time { seconds: u32::MAX, nanos: 0 },
+        }
+    }
+}
+
+impl Device {
+    /// The parts of a device number of 32 bits (makedev(3)).
+    pub fn of_rdev(rdev: u32) -> Self {
+        Device { major: rdev >> 8 & 0xfff, minor: rdev & 0xff | rdev >> 12 & 0xf_ff00 }
+    }
+
+    /// A device number of 32 bits; `None` where the parts do not fit.
+    pub fn rdev(self) -> Option<u32> {
+        let Device { major, minor } = self;
+        let fits = major <= 0xfff && minor <= 0xf_ffff;
+        fits.then_some(minor & 0xff | major << 8 | (minor & 0xf_ff00) << 12)
+    }
+}
+
 impl SetAttrs {
     /// Leaves everything alone.
     pub const NONE: SetAttrs =
@@ -335,4 +450,49 @@ impl SetAttrs {
 impl Wcc {
     /// Neither is known.
     pub const UNKNOWN: Wcc = Wcc { before: None, after: None };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_round_trip() {
+        for number in [0, 0x103, 0x0801, u32::MAX, 0xfff0_0000, 0x000f_ff00] {
+            assert_eq!(Device::of_rdev(number).rdev(), Some(number), "{number:#x}");
+        }
+        assert_eq!(Device::of_rdev(0x0801), Device { major: 8, minor: 1 });
+        assert_eq!(Device { major: 0x1000, minor: 0 }.rdev(), None);
+        assert_eq!(Device { major: 0, minor: 0x10_0000 }.rdev(), None);
+    }
+
+    #[test]
+    fn permissions_of_files_and_directories() {
+        assert_eq!((Access::all() & Access::sensible(true)).needs(), 7);
+        assert_eq!((Access::LOOKUP | Access::DELETE) & Access::sensible(false), Access::empty());
+        assert_eq!(Access::of_mask(4 | 1, true), Access::READ | Access::LOOKUP);
+        assert_eq!(Access::of_mask(1, false), Access::EXECUTE);
+        assert_eq!(Access::of_mask(2, false), Access::MODIFY | Access::EXTEND);
+        assert_eq!(Access::of_mask(2, true), Access::MODIFY | Access::EXTEND | Access::DELETE);
+    }
+
+    #[test]
+    fn times_beyond_those_of_nfs_are_its_first_and_last() {
+        assert_eq!(Time::nearest(-1, 5), Time { seconds: 0, nanos: 0 });
+        assert_eq!(Time::nearest(1 << 40, 5), Time { seconds: u32::MAX, nanos: 0 });
+        assert_eq!(Time::nearest(7, 5), Time { seconds: 7, nanos: 5 });
+    }
+
+    #[test]
+    fn kinds_and_errors_are_those_of_linux_both_ways() {
+        for (kind, mode) in MODES {
+            assert_eq!((kind.mode(), FileType::of_mode(mode | 0o7777)), (mode, Some(kind)));
+        }
+        assert_eq!(FileType::of_mode(0o644), None);
+        for (status, errno) in ERRNOS {
+            let same = if status == Status::BADHANDLE { Status::STALE } else { status };
+            assert_eq!((status.errno(), Status::of_errno(errno)), (Some(errno), Some(same)));
+        }
+        assert_eq!((Status::JUKEBOX.errno(), Status::of_errno(4)), (None, None));
+    }
 }

@@ -7,6 +7,8 @@
 //! * [`Encoder`] and [`Decoder`] are the two directions.
 //! * [`rpc`] has the headers of calls and replies and the credentials `AUTH_NONE` and `AUTH_SYS`.
 //! * [`record`] cuts a byte stream into messages.
+//! * [`portmap`] (RFC 1833, 3: all but the forwarding of calls) and [`rpcbind`] (RFC 1833, 2: registering, asking for addresses and
+//!   listing) are the programs that say where others are.
 //!
 //! # What is refused and what is accepted
 //!
@@ -34,9 +36,11 @@ mod encoder;
 mod list;
 mod macros;
 mod opaque;
+pub mod portmap;
 mod print;
 pub mod record;
 pub mod rpc;
+pub mod rpcbind;
 mod value;
 
 pub use decoder::{DecodeError, Decoder};

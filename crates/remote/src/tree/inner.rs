@@ -7,17 +7,17 @@ use crate::fault::{Fault, Refusal};
 use crate::inode_table::InodeTable;
 use crate::listing::Ordered;
 use crate::node_locks::NodeLocks;
+use crate::open_dirs::OpenDirs;
 use crate::open_files::OpenFiles;
 use crate::options::FileOptions;
-use crate::silly_rename::{SILLY_PREFIX, SillyNames};
+use crate::silly_rename::{SillyNames, SillyRename};
 use crate::staging::{StagedState, Staging};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::{Attrs, Entry, OpenHow, Opened, Ttl};
 use outrigger_core::{
-    Attr, AttrFields, Cx, Errno, Error, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time,
+    Attr, AttrFields, Cx, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime, Time,
 };
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// The largest size that files have on Linux: more is nothing that a program could count with.
@@ -33,9 +33,7 @@ pub(super) struct Inner<S> {
     pub(super) silly: SillyNames,
     pub(super) staging: Staging,
     pub(super) locks: NodeLocks,
-    /// Open directories, and whether they were read.
-    pub(super) dirs: Mutex<HashMap<Handle, (Dir, bool)>>,
-    pub(super) last_dir: AtomicU64,
+    pub(super) dirs: OpenDirs<Dir>,
     /// The server has refused to append, and taken the whole file in place of that.
     pub(super) no_appends: AtomicBool,
     /// Whether the server begins transfers where it is told to, once that is known.
@@ -110,16 +108,16 @@ impl<S: FileServer> Inner<S> {
         if known.and_then(|node| self.staged(node)).is_some_and(|state| state.is_new) {
             return Ok(None);
         }
-        if self.is_ours(dir, name) {
+        if self.silly_rename().has(dir, name) {
             return Err(Errno::ENOENT.into());
         }
         self.look(&path).await.map(Some)
     }
 
-    /// Whether a name is one that only this client knows.
-    pub(super) fn is_ours(&self, dir: Node, name: &Name) -> bool {
-        let removed = || self.inodes.table().get(dir, name).is_some_and(|node| self.open.is_removed(node));
-        name.starts_with(SILLY_PREFIX.as_bytes()) && removed()
+    /// What becomes of open files that lose their names.
+    pub(super) fn silly_rename(&self) -> SillyRename<'_, OpenFlags, (), &Self> {
+        let (names, table, open) = (&self.silly, self.inodes.table(), &self.open);
+        SillyRename { names, table, open, server: self }
     }
 
     /// The attributes of a node as they are now.

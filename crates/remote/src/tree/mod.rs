@@ -299,7 +299,6 @@ impl<S: FileServer> FileTree<S> {
             staging,
             locks: Default::default(),
             dirs: Default::default(),
-            last_dir: Default::default(),
             no_appends: Default::default(),
             begins_anywhere: Default::default(),
             runtime: Arc::clone(&runtime),

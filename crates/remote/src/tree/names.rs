@@ -4,10 +4,31 @@
 use super::FileServer;
 use super::inner::Inner;
 use crate::diagnosis::Attempt;
+use crate::fault::Fault;
+use crate::silly_rename::SillyServer;
 use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags, RmDir, Unlink};
 use outrigger_core::reply::{Created, Entry};
-use outrigger_core::{Attr, Cx, Errno, FileKind, Name, Node, Result};
+use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Name, Node, Result};
 use std::sync::Arc;
+
+impl<S: FileServer> SillyServer for &Inner<S> {
+    type Fault = Error;
+
+    async fn rename(&self, (dir, name): (Node, &Name), (to_dir, to_name): (Node, &Name)) -> Result<()> {
+        self.rename_file(&self.inodes.child(dir, name)?, &self.inodes.child(to_dir, to_name)?).await
+    }
+
+    async fn remove(&self, dir: Node, name: &Name) -> Result<bool> {
+        self.remove_file(&self.inodes.child(dir, name)?).await.map(|()| true)
+    }
+
+    async fn is_there(&self, dir: Node, name: &Name) -> Result<bool> {
+        match self.look(&self.inodes.child(dir, name)?).await {
+            Err(error) if error.errno == Errno::ENOENT => Ok(false),
+            looked => looked.map(|_| true),
+        }
+    }
+}
 
 impl<S: FileServer> Inner<S> {
     /// What `name` in `dir` leads to, if anything.
@@ -100,7 +121,16 @@ impl<S: FileServer> Inner<S> {
         if self.staging.all().into_iter().any(|(node, _)| is_new(node) && below(node)) {
             return Err(Errno::ENOTEMPTY.into());
         }
-        self.explained(self.server.remove_dir(&path).await, Attempt::RmDir { path: &path }).await?;
+        let mut removed = self.server.remove_dir(&path).await;
+        if let (Err(Fault::Refused(_)), Some(node)) = (&removed, dir) {
+            // Nobody reads a file while it gets another name.
+            let silly = self.open.removed().into_iter().filter(|&node| below(node));
+            let _locks = self.locks.lock_all(silly).await;
+            if self.silly_rename().clear(node, op.dir).await {
+                removed = self.server.remove_dir(&path).await;
+            }
+        }
+        self.explained(removed, Attempt::RmDir { path: &path }).await?;
         self.inodes.table().removed(op.dir, &op.name);
         Ok(())
     }
@@ -112,7 +142,7 @@ impl<S: FileServer> Inner<S> {
         // Nothing is uploaded to a name that is being removed.
         let _locks = self.locks.lock_all(known).await;
         if let Some(node) = known
-            && self.detach(op.dir, &op.name, node, &path).await?
+            && self.detach(op.dir, &op.name, node).await?
         {
             return Ok(());
         }
@@ -135,7 +165,7 @@ impl<S: FileServer> Inner<S> {
 
     /// Prepares a file for losing its name; whether that is all. One that is open goes on under a silly name, unless all of it is
     /// staged here.
-    async fn detach(&self, dir: Node, name: &Name, node: Node, path: &[u8]) -> Result<bool> {
+    async fn detach(&self, dir: Node, name: &Name, node: Node) -> Result<bool> {
         let table = self.inodes.table();
         let staged = self.staging.get(node).map(|staged| staged.state());
         if staged.is_some_and(|state| state.is_new) {
@@ -147,26 +177,8 @@ impl<S: FileServer> Inner<S> {
         if is_here || !self.open.is_open(node) || self.inodes.kind(node)? != FileKind::Regular {
             return Ok(false);
         }
-        let silly = self.silly.begin(dir, Some(node))?;
-        let renamed = async { self.rename_file(path, &self.inodes.child(dir, &silly)?).await };
-        renamed.await.inspect_err(|_| self.silly.end(&silly))?;
-        table.renamed((dir, name), (dir, &silly))?;
-        if !self.open.mark_removed(node) {
-            self.remove_silly(node).await?;
-        }
+        self.silly_rename().hide((dir, name), node).await?;
         Ok(true)
-    }
-
-    /// Removes a file that lost its last name and is not open any more.
-    pub(super) async fn remove_silly(&self, node: Node) -> Result<()> {
-        for (dir, name) in self.inodes.table().names(node)? {
-            let path = self.inodes.child(dir, &name)?;
-            let removed = self.remove_file(&path).await;
-            self.inodes.table().removed(dir, &name);
-            removed?;
-            self.silly.end(&name);
-        }
-        Ok(())
     }
 
     pub(super) async fn rename(&self, op: Rename) -> Result<()> {
@@ -202,7 +214,7 @@ impl<S: FileServer> Inner<S> {
             if self.look(&from).await?.kind == FileKind::Directory {
                 return Err(Errno::ENOTDIR.into());
             }
-            if !self.detach(to_dir, &to_name, target, &to).await? {
+            if !self.detach(to_dir, &to_name, target).await? {
                 self.staging.update(target, |state| state.nameless = true);
             }
         }

@@ -5,17 +5,16 @@ use super::inner::{Dir, Inner};
 use super::{FileServer, FileTree, Found, Listing};
 use crate::diagnosis::Attempt;
 use crate::listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
-use crate::symlink::{contained, relative_target};
+use crate::symlink::shown_target;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Parallel, Payload,
-    Request, Result, Target, lock,
+    Request, Result, Target,
 };
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 const OPS: OpSet = OpSet::of(&[
     OpCode::Lookup,
@@ -285,10 +284,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             if inner.inodes.kind(op.node)? != FileKind::Directory {
                 return Err(Errno::ENOTDIR.into());
             }
-            let dir = inner.names(op.node).await?;
-            let handle = Handle(inner.last_dir.fetch_add(1, Ordering::Relaxed) + 1);
-            lock(&inner.dirs).insert(handle, (dir, false));
-            Ok(Opened { handle, ..Opened::default() })
+            Ok(inner.dirs.add(inner.names(op.node).await?))
         })
         .await
     }
@@ -320,7 +316,7 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn releasedir(&self, _: &Cx, op: ReleaseDir) -> Result<()> {
-        lock(&self.0.dirs).remove(&op.handle);
+        self.0.dirs.close(op.handle);
         Ok(())
     }
 
@@ -359,11 +355,8 @@ impl<S: FileServer> Inner<S> {
             None => self.server.target(&path).await?,
         };
         let depth = self.inodes.table().path(node)?.len();
-        let target = match self.options.contain_symlinks {
-            true => contained(relative_target(&target, self.inodes.base(), depth), depth)?,
-            false => target,
-        };
-        Target::new(target)
+        let contains = self.options.contain_symlinks;
+        Target::new(shown_target(&target, (self.inodes.base(), depth), contains, contains)?)
     }
 
     /// The names in a directory in the order of their cookies, with files that the server does not have yet.
@@ -377,7 +370,7 @@ impl<S: FileServer> Inner<S> {
                 odd.get_or_insert_with(|| listed.name.escape_ascii().to_string());
                 continue;
             };
-            if !self.is_ours(node, &name) {
+            if !self.silly_rename().has(node, &name) {
                 names.push((name, listed));
             }
         }
@@ -410,13 +403,7 @@ impl<S: FileServer> Inner<S> {
         size: usize,
         each: usize,
     ) -> Result<(Vec<(u64, (Name, Found))>, bool)> {
-        let known = lock(&self.dirs).get(&handle).cloned();
-        let dir = match known {
-            Some((dir, was_read)) if cookie != 0 || !was_read => dir,
-            // rewinddir(3), or what a former process has listed.
-            _ => self.names(node).await?,
-        };
-        lock(&self.dirs).insert(handle, (Arc::clone(&dir), true));
+        let dir = self.dirs.listing(handle, cookie, async || self.names(node).await).await?;
         dir.after(cookie, (size, each), |_| true)
     }
 }

@@ -11,9 +11,9 @@ use crate::diagnosis::{Attempt, parent};
 use crate::fault::{Fault, Refusal, quoted};
 use crate::inode_table::join;
 use crate::reconnect::{Repeats, repeated};
-use crate::silly_rename::{LeftName, SILLY_PREFIX, unique_name};
+use crate::silly_rename::{SILLY_PREFIX, unique_name};
 use crate::staging::{Staged, StagedState};
-use outrigger_core::{Errno, Error, FileKind, Name, Node, Result};
+use outrigger_core::{Errno, Error, FileKind, Node, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
@@ -252,34 +252,10 @@ impl<S: FileServer> Inner<S> {
         }
     }
 
-    /// Goes on with removed files that former processes renamed, or were about to.
-    async fn settle_silly_names(&self) {
-        let is_there = async |dir, name: Name| match self.look(&self.inodes.child(dir, &name)?).await {
-            Err(error) if error.errno == Errno::ENOENT => Ok(false),
-            looked => looked.map(|_| true),
-        };
-        for LeftName { dir, name, node } in self.silly.settle(self.inodes.table(), is_there).await {
-            let removed = match node {
-                Some(node) if self.open.mark_removed(node) => Ok(()),
-                Some(node) => self.remove_silly(node).await,
-                None => self.remove_left(dir, &name).await,
-            };
-            if let Err(error) = removed {
-                tracing::warn!(%error, "a removed file is left behind");
-            }
-        }
-    }
-
-    async fn remove_left(&self, dir: Node, name: &Name) -> Result<()> {
-        self.remove_file(&self.inodes.child(dir, name)?).await?;
-        self.silly.end(name);
-        Ok(())
-    }
-
     /// Ends what a former process has begun and no open file is going to: uploads what was closed, and takes broken uploads and
     /// removed files away.
     pub(super) async fn settle(self: Arc<Self>) {
-        self.settle_silly_names().await;
+        self.silly_rename().settle().await;
         for (node, StagedState { base, dirty, nameless, under_way, .. }) in self.staging.all() {
             let _lock = self.locks.lock(node).await;
             let path = self.inodes.path(node);

@@ -193,7 +193,8 @@ impl<S: FileServer> Inner<S> {
     /// Ends what is here of a file that is not open any more; the caller holds the lock of the node.
     async fn closed(&self, node: Node, was_removed: bool) -> Result<()> {
         self.server.readings().take(node);
-        let outcome = if was_removed { self.remove_silly(node).await } else { self.upload(node).await };
+        let outcome =
+            if was_removed { self.silly_rename().remove(node).await } else { self.upload(node).await };
         self.staging.end(node);
         outcome.inspect_err(|error| {
             tracing::error!(error = %self.of_file(node, error), "a file could not be uploaded or removed");

@@ -81,8 +81,9 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (Testing, _) => true,
         (_, Testing) => false,
         (Core, CoreDerive) | (Client | Remote | Runtime | Succession, Core) | (Proto(_), Proto(_)) => true,
-        // Who asks at a terminal, and reads files with passwords.
-        (Remote, Host) => true,
+        // Who asks at a terminal, and reads files with passwords; who makes many remote procedure calls at once.
+        (Remote, Host | Mux) => true,
+        (Remote, Proto(codec)) => codec == "xdr",
         // A driver that serves mounts by itself.
         (Kernel, Core | Proto(_) | Layer(_) | Succession) => true,
         (Kernel, Door(name)) => name == "fuse",
@@ -114,8 +115,11 @@ fn allowance(area: &Area) -> &'static str {
             "a driver may use the core, crates/host, its own codec, the multiplexer and the toolkit for servers only"
         }
         Area::Layer(_) => "a layer may use the core and crates/host only",
-        Area::Client | Area::Remote | Area::Runtime | Area::Succession => {
-            "the client, the toolkit for servers, the runtime and the succession may use the core only"
+        Area::Client | Area::Runtime | Area::Succession => {
+            "the client, the runtime and the succession may use the core only"
+        }
+        Area::Remote => {
+            "the toolkit for servers may use the core, crates/host, the multiplexer and the codec of remote procedure calls only"
         }
         Area::Kernel => "kernel/ may use the core, codecs, layers, the succession and the FUSE door only",
         Area::Guard | Area::Cli | Area::Testing => {
@@ -165,6 +169,8 @@ mod tests {
             ("crates/driver/ftp", "crates/remote", true),
             ("crates/remote", "crates/core", true),
             ("crates/remote", "crates/proto/ftp", false),
+            ("crates/remote", "crates/proto/xdr", true),
+            ("crates/remote", "crates/mux", true),
             ("crates/layer/cache", "crates/mux", false),
             ("crates/mux", "crates/core", false),
             ("crates/layer/cache", "crates/host", true),

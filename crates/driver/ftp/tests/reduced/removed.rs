@@ -61,3 +61,21 @@ fn a_file_that_was_removed_while_it_is_open_is_known_to_the_next_process_wheneve
         assert!(left.is_empty(), "{mute}: {left:?}");
     }
 }
+
+/// The server does not remove a directory in which files are that no program sees there any more.
+#[test]
+fn a_directory_can_be_removed_whose_files_were_removed_while_they_are_open() {
+    let server = Server::start(USUAL, &[]);
+    fs::create_dir(server.at("d")).expect("made");
+    put(&server, "d/f", b"content", 0);
+    let far = try_open(&server, &[], None).expect("connected");
+    let (root, file) = (far.root(), far.file("/d/f", OpenFlags::empty()));
+    let dir = far.client.walk(b"/d", Follow::Yes).expect("found");
+    dir.unlink(&name("f")).expect("removed");
+    root.rmdir(&name("d")).expect("removed");
+    assert!(!server.at("d").exists());
+    assert_eq!(file.read_at(0, 100).expect("it is open"), b"content"[..]);
+    file.close().expect("closed");
+    let left: Vec<_> = fs::read_dir(server.at("")).expect("a directory").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -207,6 +207,7 @@ impl Session {
             }
             "RNTO" => done(fs::rename(&self.from, at)),
             "DELE" => done(fs::remove_file(at)),
+            "RMD" => done(fs::remove_dir(at)),
             _ => Some("200 fine".to_owned()),
         }
     }

@@ -8,7 +8,9 @@ use outrigger_core::ops::{Open, OpenFlags, Write};
 use outrigger_core::{Errno, HeapKeep, Keep, Payload, Runtime, Serve};
 use outrigger_driver_nfs::{Nfs, Options};
 use outrigger_proto_nfs3::nfs::{Call, Reply};
-use outrigger_proto_nfs3::results::{AttrsFailed, EntriesPlus, EntryPlus, ReadOk, WccFailed, WriteOk};
+use outrigger_proto_nfs3::results::{
+    AttrsFailed, Entries, EntriesPlus, Entry, EntryPlus, ReadOk, WccFailed, WriteOk,
+};
 use outrigger_proto_nfs3::types::{Content, FileType, Name, Stable, Status, Wcc};
 use outrigger_proto_nfs3::xdr::List;
 use outrigger_runtime::Threads;
@@ -248,6 +250,22 @@ fn exports_are_shown_with_the_directories_above_them() {
     assert_eq!(near.direct.mkdir(Path::new("a/new"), 0o755), Err(Errno::EROFS));
 }
 
+#[test]
+fn the_list_of_exports_is_asked_for_once_a_second_and_not_for_each_of_them() {
+    let server = Server::start(|_, _| Does::Usual);
+    server.state().exports = (0..50).map(|number| format!("/many/{number}")).collect();
+    let begun = Instant::now();
+    let near = connect(&server, None, None, &[]);
+    let dir = near.direct.open(Path::new("many"), Flags::READ | Flags::DIRECTORY, 0).unwrap();
+    let listing = near.direct.read_dir(dir, 0, 1 << 16).unwrap();
+    assert_eq!(listing.entries.len(), 50);
+    for number in 0..50 {
+        near.direct.stat(Path::new(&format!("many/{number}"))).unwrap();
+    }
+    let most = begun.elapsed().as_secs() as usize + 1;
+    assert!(server.state().lists <= most, "{} in {most} s", server.state().lists);
+}
+
 fn listed(name: &[u8]) -> EntryPlus {
     let attrs = Some(attrs(FileType::Regular, 1));
     EntryPlus {
@@ -277,6 +295,80 @@ fn names_that_lead_elsewhere_are_not_shown_and_not_passed_over() {
         let rest = near.direct.read_dir(dir, listing.entries[0].cookie, 1 << 16);
         assert_eq!(rest, Err(Errno::EIO), "{}", name.escape_ascii());
     }
+}
+
+/// The names in the root.
+fn names(near: &Near) -> Vec<Vec<u8>> {
+    let dir = near.direct.open(Path::new(""), Flags::READ | Flags::DIRECTORY, 0).unwrap();
+    let listing = near.direct.read_dir(dir, 0, 1 << 16).unwrap();
+    assert!(listing.eof);
+    near.direct.close(dir).unwrap();
+    listing.entries.into_iter().map(|entry| entry.name).collect()
+}
+
+#[test]
+fn a_server_without_readdirplus_is_asked_for_names_alone() {
+    for is_program in [false, true] {
+        let server = Server::start(move |_, call| match call {
+            Call::ReadDirPlus(_) if is_program => Does::Unavailable,
+            Call::ReadDirPlus(_) => {
+                Does::Answer(Reply::ReadDirPlus(Err(AttrsFailed { status: Status::NOTSUPP, attrs: None })))
+            }
+            Call::ReadDir(args) => {
+                let entry = |(cookie, name): (u64, &str)| Entry {
+                    fileid: cookie + 1,
+                    name: Name::new(name.as_bytes().to_vec()).unwrap(),
+                    cookie,
+                };
+                let all = [(1, "f"), (2, "g"), (3, "h")].into_iter();
+                let entries = List(all.filter(|(at, _)| *at > args.cookie).take(2).map(entry).collect());
+                let (verifier, eof) = ([0; 8], args.cookie > 0);
+                Does::Answer(Reply::ReadDir(Ok(Entries { dir_attrs: None, verifier, entries, eof })))
+            }
+            _ => Does::Usual,
+        });
+        let near = near(&server, &[]);
+        for _ in 0..2 {
+            let mut names = names(&near);
+            names.sort();
+            assert_eq!(names, [b"f", b"g", b"h"], "{is_program}");
+        }
+        let count = |is: fn(&Call) -> bool| server.state().count(is);
+        assert_eq!(count(|call| matches!(call, Call::ReadDirPlus(_))), 1, "that is remembered");
+        assert_eq!(count(|call| matches!(call, Call::ReadDir(_))), 4);
+        assert_eq!(count(|call| matches!(call, Call::Lookup(_))), 0, "nobody wants to know more");
+        assert_eq!(near.direct.stat(f()).unwrap().ino, 2);
+    }
+}
+
+/// Its cookies are none of READDIR's.
+#[test]
+fn a_server_that_loses_readdirplus_within_a_listing_is_asked_from_the_beginning() {
+    let server = Server::start(|_, call| match call {
+        Call::ReadDirPlus(args) if args.cookie > 0 => Does::Unavailable,
+        Call::ReadDirPlus(_) => {
+            let page = EntriesPlus {
+                dir_attrs: None,
+                verifier: [0; 8],
+                entries: List(vec![listed(b"f")]),
+                eof: false,
+            };
+            Does::Answer(Reply::ReadDirPlus(Ok(page)))
+        }
+        Call::ReadDir(args) => {
+            assert_eq!(args.cookie, 0);
+            let entry = Entry { fileid: 2, name: Name::new(b"f".to_vec()).unwrap(), cookie: 1 };
+            let entries = List(vec![entry]);
+            Does::Answer(Reply::ReadDir(Ok(Entries {
+                dir_attrs: None,
+                verifier: [0; 8],
+                entries,
+                eof: true,
+            })))
+        }
+        _ => Does::Usual,
+    });
+    assert_eq!(names(&near(&server, &[])), [b"f"]);
 }
 
 #[test]

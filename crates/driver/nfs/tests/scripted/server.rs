@@ -11,7 +11,7 @@ use outrigger_proto_nfs3::types::{
     Attrs, Content, Device, FileHandle, FileType, Mode, Properties, Stable, Status, Time, Wcc,
 };
 use outrigger_proto_nfs3::xdr::record::Records;
-use outrigger_proto_nfs3::xdr::rpc::{self, Body, Message, Messages};
+use outrigger_proto_nfs3::xdr::rpc::{self, AcceptStatus, Body, Message, Messages};
 use outrigger_proto_nfs3::xdr::{Array, Decoder, List, Xdr};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -31,6 +31,8 @@ pub enum Does {
     Bytes(Vec<u8>),
     /// Nothing is said.
     Silence,
+    /// There is no such procedure.
+    Unavailable,
 }
 
 /// What the server has.
@@ -45,6 +47,10 @@ pub struct State {
     /// What it was asked: the number of the call, and the call.
     pub asked: Vec<(u32, Call)>,
     pub connections: usize,
+    /// What it exports beside what it always does.
+    pub exports: Vec<String>,
+    /// How often it was asked for that.
+    pub lists: usize,
 }
 
 impl State {
@@ -137,14 +143,18 @@ impl Server {
                 mount::Call::Mnt(_) => {
                     mount::Reply::Mnt(Ok(Mounted { handle: handle("root"), flavors: Array::default() }))
                 }
-                mount::Call::Export(()) => mount::Reply::Export(List(
-                    ["/a/one", "/a/two", "/b"]
-                        .map(|path| ExportEntry {
-                            path: DirPath::new(path).unwrap(),
-                            groups: List::default(),
-                        })
-                        .into(),
-                )),
+                mount::Call::Export(()) => {
+                    let mut state = self.state();
+                    state.lists += 1;
+                    let paths = ["/a/one", "/a/two", "/b"].into_iter().map(str::to_owned);
+                    let entry = |path: String| ExportEntry {
+                        path: DirPath::new(path.into_bytes()).unwrap(),
+                        groups: List::default(),
+                    };
+                    mount::Reply::Export(List(
+                        paths.chain(state.exports.iter().cloned()).map(entry).collect(),
+                    ))
+                }
                 other => panic!("{other}"),
             };
             return Some(rpc::success_message(xid, &reply).finish().into_bytes().to_vec());
@@ -161,6 +171,10 @@ impl Server {
             }
             Does::Bytes(bytes) => return Some(bytes),
             Does::Silence => return Some(Vec::new()),
+            Does::Unavailable => {
+                let refused = rpc::accepted(AcceptStatus::ProcedureUnavailable);
+                return Some(rpc::reply(xid, refused).finish().into_bytes().to_vec());
+            }
         };
         Some(rpc::success_message(xid, &reply).finish().into_bytes().to_vec())
     }

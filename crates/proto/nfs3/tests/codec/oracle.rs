@@ -7,8 +7,9 @@ use nfs3_types::rpc as their_rpc;
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
 use nfs3_types::{mount as their_mount, portmap as their_portmap};
 use outrigger_proto_nfs3::types::{FileHandle, Status};
+use outrigger_proto_nfs3::xdr::portmap;
 use outrigger_proto_nfs3::xdr::{Array, Messages, Text, Xdr, rpc};
-use outrigger_proto_nfs3::{mount, nfs, portmap};
+use outrigger_proto_nfs3::{mount, nfs};
 use proptest::prelude::*;
 
 fn fh() -> FileHandle {

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use outrigger_proto_nfs3::xdr::record::Records;
 use outrigger_proto_nfs3::xdr::rpc::{Body, Message};
 use outrigger_proto_nfs3::xdr::{Decoder, Messages, Xdr};
-use outrigger_proto_nfs3::{mount, nfs, nlm, portmap, rpcbind};
+use outrigger_proto_nfs3::xdr::{portmap, rpcbind};
+use outrigger_proto_nfs3::{mount, nfs, nlm};
 use std::collections::BTreeMap;
 use std::path::Path;
 

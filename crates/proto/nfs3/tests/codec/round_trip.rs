@@ -5,7 +5,8 @@
 use crate::support::{self, Words};
 use bytes::Bytes;
 use outrigger_proto_nfs3::xdr::{DecodeError, Decoder, Messages};
-use outrigger_proto_nfs3::{mount, nfs, nlm, portmap, rpcbind};
+use outrigger_proto_nfs3::xdr::{portmap, rpcbind};
+use outrigger_proto_nfs3::{mount, nfs, nlm};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeSet;

@@ -7,7 +7,8 @@ use outrigger_proto_nfs3::nfs::*;
 use outrigger_proto_nfs3::results::*;
 use outrigger_proto_nfs3::types::*;
 use outrigger_proto_nfs3::xdr::{Array, Decoder, List, Messages, Text, Xdr};
-use outrigger_proto_nfs3::{mount, nlm, portmap, rpcbind};
+use outrigger_proto_nfs3::xdr::{portmap, rpcbind};
+use outrigger_proto_nfs3::{mount, nlm};
 use std::net::SocketAddr;
 
 fn handle(bytes: &[u8]) -> FileHandle {

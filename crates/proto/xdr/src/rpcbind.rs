@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rpcbind program, versions 3 and 4: which address a program has, also over IPv6 (RFC 1833, 2).
 //!
-//! Only what clients of NFS use: registering, asking and listing. It has the number of [`crate::portmap`] and its port.
+//! What clients use: registering, asking and listing. It has the number of [`crate::portmap`] and its port.
 
-use crate::xdr::{List, Text, xdr_program, xdr_struct};
+use crate::{List, Text, xdr_program, xdr_struct};
 use std::net::{IpAddr, SocketAddr};
 
 /// The lowest version that has these procedures in the same form.

@@ -3,7 +3,7 @@
 //!
 //! `PMAPPROC_CALLIT`, which forwards a call to another program, is not there: it hides who calls.
 
-use crate::xdr::{List, xdr_program, xdr_struct};
+use crate::{List, xdr_program, xdr_struct};
 
 /// The port of portmap and rpcbind (RFC 1833, 3.1).
 pub const PORT: u16 = 111;
