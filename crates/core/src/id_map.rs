@@ -36,6 +36,11 @@ impl IdMap {
         self.here.get(&there).copied()
     }
 
+    /// Takes in the pairs of `others` that contradict none of these.
+    pub fn complete(&mut self, others: &IdMap) {
+        others.there.iter().for_each(|(&here, &there)| _ = self.add(here, there));
+    }
+
     /// Whether no number means another one.
     pub fn is_empty(&self) -> bool {
         self.there.is_empty()
@@ -55,6 +60,10 @@ mod tests {
         {
             assert_eq!(map.add(here, there), fits, "{here}:{there}");
         }
+        let mut own = IdMap::default();
+        assert!(own.add(1000, 502) && own.add(7, 8));
+        own.complete(&map);
+        assert_eq!([1000, 501, 7].map(|number| own.there(number)), [Some(502), Some(1000), Some(8)]);
         assert!(!map.add(u32::MAX, 8) && !map.add(8, u32::MAX), "it stands for none");
         assert_eq!((map.there(1000), map.here(501), map.there(501)), (Some(501), Some(1000), Some(1000)));
         assert_eq!(

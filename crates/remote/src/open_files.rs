@@ -186,6 +186,11 @@ impl<F: Clone, N: Default> OpenFiles<F, N> {
         self.lock().nodes.get_mut(&node).map(|open| open.is_removed = true).is_some()
     }
 
+    /// Notes that an open node that lost its last name has one again.
+    pub fn mark_named(&self, node: Node) {
+        self.lock().nodes.get_mut(&node).into_iter().for_each(|open| open.is_removed = false);
+    }
+
     /// Whether an open node lost its last name.
     pub fn is_removed(&self, node: Node) -> bool {
         self.lock().nodes.get(&node).is_some_and(|open| open.is_removed)

@@ -127,6 +127,7 @@ impl SillyNames {
         &self,
         table: &NodeTable,
         is_there: impl Fn(Node, Name) -> F,
+        is_open: impl Fn(Node) -> bool,
     ) -> Vec<LeftName> {
         let notes = std::mem::take(&mut *lock(&self.left));
         let mut left = Vec::new();
@@ -146,7 +147,8 @@ impl SillyNames {
                     }
                     Some(node)
                 }
-                (Ok(true), _) => None,
+                // What is open is removed when it is closed.
+                (Ok(true), _) => is_open(node).then_some(node),
                 (Ok(false), _) => {
                     self.end(&name);
                     continue;
@@ -222,7 +224,34 @@ impl<F: Clone, N: Default, S: SillyServer> SillyRename<'_, F, N, S> {
     /// Those of removing it: it may have been closed meanwhile.
     pub async fn hidden(&self, (dir, name): (Node, &Name), aside: &Name, node: Node) -> Result<()> {
         self.table.renamed((dir, name), (dir, aside))?;
+        self.table_has((dir, aside), node)?;
         if self.open.mark_removed(node) { Ok(()) } else { self.remove(node).await }
+    }
+
+    /// Has the table know the silly name of a file also where a lookup has found the former name gone, or both names there.
+    fn table_has(&self, (dir, aside): (Node, &Name), node: Node) -> Result<()> {
+        if self.table.get(dir, aside) != Some(node) {
+            self.table.linked(node, dir, aside)?;
+            self.table.forget(node, 1);
+        }
+        Ok(())
+    }
+
+    /// Gives a hidden file the name back that another file was to get and did not, unless there is one of that name.
+    pub async fn put_back(&self, (dir, name): (Node, &Name), node: Node) {
+        let names = self.table.names(node).unwrap_or_default();
+        let is_silly = |(place, name): &(Node, Name)| *place == dir && number_in(name).is_some();
+        let Some((_, aside)) = names.into_iter().find(is_silly) else { return };
+        // What is not known to be free may be what was renamed.
+        let is_free = matches!(self.server.is_there(dir, name).await, Ok(false));
+        if !is_free || self.server.rename((dir, &aside), (dir, name)).await.is_err() {
+            tracing::warn!(name = %name.escape_ascii(), "an open file could not be given its name back");
+            return;
+        }
+        self.open.mark_named(node);
+        self.names.end(&aside);
+        // Only a table without room fails: the name is looked up again.
+        let _ = self.table.renamed((dir, &aside), (dir, name));
     }
 
     /// Removes a file that lost its last name and is not open any more.
@@ -230,10 +259,16 @@ impl<F: Clone, N: Default, S: SillyServer> SillyRename<'_, F, N, S> {
     /// # Errors
     /// Those of the server; the next process tries once more.
     pub async fn remove(&self, node: Node) -> Result<()> {
+        let mut outcome = Ok(());
         for (dir, name) in self.table.names(node).unwrap_or_default() {
-            self.remove_name(dir, &name).await?;
+            if number_in(&name).is_none() {
+                // It had this name once: another client may have given it to another file.
+                self.table.removed(dir, &name);
+            } else if let Err(error) = self.remove_name(dir, &name).await {
+                outcome = Err(error);
+            }
         }
-        Ok(())
+        outcome
     }
 
     /// Removes what has a silly name.
@@ -266,8 +301,10 @@ impl<F: Clone, N: Default, S: SillyServer> SillyRename<'_, F, N, S> {
     /// Goes on with files that former processes renamed, or were about to.
     pub async fn settle(&self) {
         let is_there = async |dir, name: Name| self.server.is_there(dir, &name).await;
-        for LeftName { dir, name, node } in self.names.settle(self.table, is_there).await {
-            if node.is_some_and(|node| self.open.mark_removed(node)) {
+        let is_open = |node| self.open.is_open(node);
+        for LeftName { dir, name, node } in self.names.settle(self.table, is_there, is_open).await {
+            let has_name = |&node: &Node| self.table_has((dir, &name), node).is_ok();
+            if node.filter(has_name).is_some_and(|node| self.open.mark_removed(node)) {
                 continue;
             }
             if let Err(error) = self.remove_name(dir, &name).await {
@@ -404,6 +441,71 @@ mod tests {
         })
         .await;
         with(&keep, &server, &table, async |silly| assert!(lock(&silly.names.left).is_empty())).await;
+    }
+
+    #[tokio::test]
+    async fn a_name_that_others_have_given_to_another_file_is_not_removed_with_the_one_that_had_it() {
+        let (keep, server, table) =
+            (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
+        let [log, rotated] = ["log", "log.1"].map(|name| Name::try_from(name).unwrap());
+        let file = table.found(Node::ROOT, &log, None).unwrap();
+        // Another client renames the file and makes a new one, and only the new name is looked up.
+        table.linked(file, Node::ROOT, &rotated).unwrap();
+        lock(&server.0).extend([(Node::ROOT, log.clone()), (Node::ROOT, rotated.clone())]);
+        with(&keep, &server, &table, async |silly| {
+            let handle = open(silly, file);
+            silly.hide((Node::ROOT, &rotated), file).await.unwrap();
+            silly.open.close(handle).unwrap();
+            silly.remove(file).await.unwrap();
+        })
+        .await;
+        assert_eq!(*lock(&server.0), HashSet::from([(Node::ROOT, log)]));
+    }
+
+    #[tokio::test]
+    async fn a_file_whose_former_name_was_found_gone_is_removed_all_the_same() {
+        let (keep, server, table) =
+            (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
+        let f = Name::try_from("f").unwrap();
+        let file = table.found(Node::ROOT, &f, None).unwrap();
+        lock(&server.0).insert((Node::ROOT, f.clone()));
+        with(&keep, &server, &table, async |silly| {
+            let handle = open(silly, file);
+            let rename = async |aside: &Name| {
+                // A lookup comes between the rename and its reply.
+                table.removed(Node::ROOT, &f);
+                silly.server.rename((Node::ROOT, &f), (Node::ROOT, aside)).await
+            };
+            let aside = silly.names.give(Node::ROOT, Some(file), rename).await.unwrap();
+            silly.hidden((Node::ROOT, &f), &aside, file).await.unwrap();
+            assert!(silly.has(Node::ROOT, &aside));
+            silly.open.close(handle).unwrap();
+            silly.remove(file).await.unwrap();
+        })
+        .await;
+        assert!(lock(&server.0).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_hidden_file_gets_its_name_back_unless_another_file_has_it() {
+        let (keep, server, table) =
+            (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
+        let f = Name::try_from("f").unwrap();
+        let file = table.found(Node::ROOT, &f, None).unwrap();
+        lock(&server.0).insert((Node::ROOT, f.clone()));
+        with(&keep, &server, &table, async |silly| {
+            open(silly, file);
+            silly.hide((Node::ROOT, &f), file).await.unwrap();
+            lock(&server.0).insert((Node::ROOT, f.clone()));
+            silly.put_back((Node::ROOT, &f), file).await;
+            assert!(silly.open.is_removed(file) && lock(&server.0).len() == 2);
+            lock(&server.0).remove(&(Node::ROOT, f.clone()));
+            silly.put_back((Node::ROOT, &f), file).await;
+            assert!(!silly.open.is_removed(file));
+            assert_eq!(table.names(file).unwrap(), [(Node::ROOT, f.clone())]);
+        })
+        .await;
+        assert_eq!(*lock(&server.0), HashSet::from([(Node::ROOT, f)]));
     }
 
     /// It dies between the rename and the close, and another process has nothing open.

@@ -244,29 +244,31 @@ impl Inner {
         }
         let table = self.files.table();
         let is_another = table.get(dir, &name) != table.get(to_dir, &to_name);
-        let aside = if is_another { self.keep(&auth, (to_dir, &to_name)).await? } else { None };
+        let kept = if is_another { self.keep(&auth, (to_dir, &to_name)).await? } else { None };
         let moved = self.move_at_server(&auth, (dir, &name), (to_dir, &to_name)).await;
-        if let (Some((_, aside)), Err(_)) = (&aside, &moved) {
-            let _ = silly.remove_name(to_dir, aside).await;
+        match (&moved, kept) {
+            (Err(_), Some((_, Some(aside)))) => _ = silly.remove_name(to_dir, &aside).await,
+            (Err(_), Some((target, None))) => silly.put_back((to_dir, &to_name), target).await,
+            (Ok(()), Some((target, Some(aside)))) => {
+                silly.hidden((to_dir, &to_name), &aside, target).await?;
+            }
+            _ => {}
         }
         moved?;
-        if let Some((target, aside)) = aside {
-            silly.hidden((to_dir, &to_name), &aside, target).await?;
-        }
         table.renamed((dir, &name), (to_dir, &to_name))
     }
 
     /// Gives an open file whose only name is about to become another file's a second one, if it needs that. Where the server has no
-    /// links it is hidden at once.
-    async fn keep(&self, auth: &Auth, (dir, name): (Node, &Name)) -> Result<Option<(Node, Name)>> {
+    /// links it is hidden at once: then there is no second name.
+    async fn keep(&self, auth: &Auth, (dir, name): (Node, &Name)) -> Result<Option<(Node, Option<Name>)>> {
         let Ok(Some(node)) = self.has_only(auth, (dir, name)).await else { return Ok(None) };
         let link = async |aside: &Name| {
             let args = LinkArgs { file: self.sent_handle(node)?, link: self.place(auth, dir, aside).await? };
             self.ask::<nfs::Link>(auth, &args).await.map(drop)
         };
         match self.silly.give(dir, Some(node), link).await {
-            Ok(aside) => Ok(Some((node, aside))),
-            Err(_) => self.silly_rename(auth).hide((dir, name), node).await.map(|()| None),
+            Ok(aside) => Ok(Some((node, Some(aside)))),
+            Err(_) => self.silly_rename(auth).hide((dir, name), node).await.map(|()| Some((node, None))),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Held {
                 Err(rustix::io::Errno::WOULDBLOCK) if runtime.monotonic() < deadline => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Err(busy(&file)),
                 Err(error) => {
-                    tracing::debug!(%error, "the encrypted tree cannot be locked");
+                    tracing::warn!(%error, "the encrypted tree cannot be locked: see to it that only one process changes it");
                     return Ok(Held { file: None });
                 }
             }

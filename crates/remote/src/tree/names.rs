@@ -218,7 +218,11 @@ impl<S: FileServer> Inner<S> {
                 self.staging.update(target, |state| state.nameless = true);
             }
         }
-        self.rename_file(&from, &to).await?;
+        let renamed = self.rename_file(&from, &to).await;
+        if let (Err(_), Some(target)) = (&renamed, target.filter(|&target| self.open.is_removed(target))) {
+            self.silly_rename().put_back((to_dir, &to_name), target).await;
+        }
+        renamed?;
         table.renamed((dir, &name), (to_dir, &to_name))?;
         // Its inode number is no longer that of its name.
         if let Some(oldest) = self.inodes.pin(to_dir, &to_name) {

@@ -170,7 +170,10 @@ impl Terms {
     /// These, and what they leave open as `others` have it; options of the driver of both.
     pub fn or(self, others: &Terms) -> Self {
         let networks = if self.networks.is_empty() { others.networks.clone() } else { self.networks };
-        let ids = |own: IdMap, others: &IdMap| if own.is_empty() { others.clone() } else { own };
+        let ids = |mut own: IdMap, others: &IdMap| {
+            own.complete(others);
+            own
+        };
         Terms {
             read_only: self.read_only.or(others.read_only),
             squash: self.squash.or(others.squash),
