@@ -210,6 +210,33 @@ fn a_mount_survives_its_server_and_shows_damage() {
     place.run(&["umount", "m"]).ok();
 }
 
+/// What a cache below the layer writes later goes where the layer said, also by a file that was opened for appending.
+#[test]
+fn appends_reach_a_tree_whose_cache_writes_later_and_nothing_else_is_said_to_be_lost() {
+    if !can_mount() {
+        return;
+    }
+    let place = encrypted();
+    let mount = ["mount", "--layer", "cache=write=close", "--layer", "crypt=passfile=pass", "below", "m"];
+    let (mut expected, path) = (vec![b'x'; 11_099], place.at("m/file"));
+    place.run(&mount).ok();
+    fs::write(&path, &expected).expect("room");
+    place.run(&["umount", "m"]).ok();
+    for round in 0..3 {
+        place.run(&mount).ok();
+        let mut file = OpenOptions::new().append(true).open(&path).expect("it opens");
+        for number in 0..2 {
+            let line = format!("line {round} {number}\n");
+            file.write_all(line.as_bytes()).expect("room");
+            expected.extend_from_slice(line.as_bytes());
+        }
+        drop(file);
+        assert!(fs::read(&path).expect("it is whole") == expected, "round {round}");
+        place.run(&["umount", "m"]).ok();
+    }
+    place.run(&["crypt", "check", "--passfile", "pass", "below"]).ok();
+}
+
 /// Two that write to one tree lose each other's changes, by whatever they do it.
 #[test]
 fn a_tree_is_changed_in_one_place_at_a_time() {

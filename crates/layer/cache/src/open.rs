@@ -286,7 +286,10 @@ impl Handles {
     /// The files that are open for writing, as far as that is known, and how often.
     pub(crate) fn written_files(&self) -> Vec<(Arc<OpenFile>, u32)> {
         let files = lock(&self.files);
-        let written = files.open.values().filter(|(open, _)| open.flags.is_none_or(OpenFlags::writes));
+        // What is asked for without a handle opens nothing.
+        let is_open =
+            |open: &OpenFile| open.handle != Handle::NONE && open.flags.is_none_or(OpenFlags::writes);
+        let written = files.open.values().filter(|(open, _)| is_open(open));
         written.map(|(open, count)| (Arc::clone(open), *count)).collect()
     }
 

@@ -422,7 +422,8 @@ impl Inner {
         let WriteContext { handle, ref cred, pid, cached, kill_setid } = piece.context;
         let mut done = 0;
         while done < piece.len {
-            let cx = self.own_cx(cred, pid);
+            // It has its place, also where its file was opened with `O_APPEND` and the layer above chose the place.
+            let cx = Cx { appends: Some(false), ..self.own_cx(cred, pid) };
             let data = match &piece.rest(done)[..] {
                 [one] => Payload::Bytes(one.clone()),
                 several => Payload::Chunks(several.to_vec()),
