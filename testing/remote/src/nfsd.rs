@@ -11,6 +11,7 @@ use outrigger_layer_permissions::Permissions;
 use outrigger_layer_simulate::Simulate;
 use outrigger_runtime::Threads;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// Numbers of programs (RFC 1813).
+const NFS: u32 = 100_003;
+const MOUNT: u32 = 100_005;
 /// How many ports are tried: between being found free and being taken, another program may take one.
 const ATTEMPTS: usize = 5;
 
@@ -177,8 +181,7 @@ impl NfsServer {
             .stderr(log)
             .spawn()?;
         let begun = Instant::now();
-        let listens = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
-        while !(listens(nfs) && listens(mount)) {
+        while !(serves(nfs, NFS) && serves(mount, MOUNT)) {
             if child.try_wait()?.is_some() || begun.elapsed() > LIMIT {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -188,6 +191,22 @@ impl NfsServer {
         }
         Ok(Running::Program(child))
     }
+}
+
+/// Whether a server answers the call of version 3 of a program that does nothing: it may listen before it has the program.
+fn serves(port: u16, program: u32) -> bool {
+    // The mark of the record, its number, a call of RPC 2, program, version and procedure, no credentials.
+    let words: [u32; 11] = [1 << 31 | 40, 1, 0, 2, program, 3, 0, 0, 0, 0, 0];
+    let call: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let mut reply = [0; 28];
+    let mut asked = || -> std::io::Result<()> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(&call)?;
+        stream.read_exact(&mut reply)
+    };
+    // The last word is the status.
+    asked().is_ok() && reply[24..] == [0; 4]
 }
 
 impl Drop for NfsServer {

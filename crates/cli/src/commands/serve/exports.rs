@@ -290,7 +290,7 @@ mod tests {
         let own = terms("map=7:8").or(&mapped).callers((0, 0));
         assert_eq!(
             (own.users.there(7), own.users.there(1000), own.groups.here(20)),
-            (Some(8), None, Some(100))
+            (Some(8), Some(501), Some(100))
         );
         assert_eq!(terms("ro").or(&mapped).callers((0, 0)).users.there(1001), Some(1000));
     }
