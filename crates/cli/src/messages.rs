@@ -79,7 +79,7 @@ pub fn warn(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", Harmless(line));
 }
 
-/// What is wrong with a command line, as a record: without what people are told besides.
+/// Prints the error in a command line as a record, without the usage and advice that clap adds.
 pub fn usage_record(command: &str, text: &str) {
     let command = if command.is_empty() { "outrigger" } else { command };
     let _ = io::stderr()

@@ -46,7 +46,7 @@ fn commands_show_what_is_encrypted() {
     let place = encrypted();
     let refused = init(&place, "below").refused(1);
     assert!(refused.contains("there is an outrigger-crypt.json already"), "{refused}");
-    // Nobody types a passphrase for nothing.
+    // It is refused before a passphrase is asked for: there is no terminal here.
     let refused = place.run_as("setsid", &["-w", PROGRAM, "crypt", "init", "below"]).refused(1);
     assert!(refused.contains("there is an outrigger-crypt.json already"), "{refused}");
     let content = "secret words ".repeat(1000);

@@ -209,7 +209,7 @@ pub struct Site<'a> {
     pub keep: Option<&'a Arc<dyn Keep>>,
     /// Whether the requests are those of other programs, which must not wait for our output.
     pub serves_others: bool,
-    /// What the tree is used for; a layer is told, a driver has its options.
+    /// Whether the tree will be changed. Layers decide by it which lock they take; drivers get `ro` among their options.
     pub usage: Usage,
     /// How many layers of the same name there are below; 0 for a driver.
     pub same_below: usize,

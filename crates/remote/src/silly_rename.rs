@@ -395,7 +395,27 @@ mod tests {
         }
     }
 
-    /// A process with a file `f` in a directory, and what a test does with both.
+    /// A server with one file, in its root, which a client has found.
+    struct Lone {
+        keep: HeapKeep,
+        server: Server,
+        table: NodeTable,
+        name: Name,
+        file: Node,
+    }
+
+    impl Lone {
+        fn new(name: &str) -> Self {
+            let (keep, server, table) =
+                (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
+            let name = Name::try_from(name).unwrap();
+            let file = table.found(Node::ROOT, &name, None).unwrap();
+            lock(&server.0).insert((Node::ROOT, name.clone()));
+            Lone { keep, server, table, name, file }
+        }
+    }
+
+    /// What a test does with a process that has these at hand.
     async fn with(keep: &HeapKeep, server: &Server, table: &NodeTable, test: impl AsyncFnOnce(&Silly<'_>)) {
         let (names, open) =
             (SillyNames::open(Some(keep)).unwrap(), OpenFiles::open(Some(keep), |_, _, _| ()).unwrap());
@@ -445,13 +465,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_others_have_given_to_another_file_is_not_removed_with_the_one_that_had_it() {
-        let (keep, server, table) =
-            (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
-        let [log, rotated] = ["log", "log.1"].map(|name| Name::try_from(name).unwrap());
-        let file = table.found(Node::ROOT, &log, None).unwrap();
+        let Lone { keep, server, table, name: log, file } = Lone::new("log");
+        let rotated = Name::try_from("log.1").unwrap();
         // Another client renames the file and makes a new one, and only the new name is looked up.
         table.linked(file, Node::ROOT, &rotated).unwrap();
-        lock(&server.0).extend([(Node::ROOT, log.clone()), (Node::ROOT, rotated.clone())]);
+        lock(&server.0).insert((Node::ROOT, rotated.clone()));
         with(&keep, &server, &table, async |silly| {
             let handle = open(silly, file);
             silly.hide((Node::ROOT, &rotated), file).await.unwrap();
@@ -464,11 +482,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_whose_former_name_was_found_gone_is_removed_all_the_same() {
-        let (keep, server, table) =
-            (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
-        let f = Name::try_from("f").unwrap();
-        let file = table.found(Node::ROOT, &f, None).unwrap();
-        lock(&server.0).insert((Node::ROOT, f.clone()));
+        let Lone { keep, server, table, name: f, file } = Lone::new("f");
         with(&keep, &server, &table, async |silly| {
             let handle = open(silly, file);
             let rename = async |aside: &Name| {
@@ -488,11 +502,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_hidden_file_gets_its_name_back_unless_another_file_has_it() {
-        let (keep, server, table) =
-            (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
-        let f = Name::try_from("f").unwrap();
-        let file = table.found(Node::ROOT, &f, None).unwrap();
-        lock(&server.0).insert((Node::ROOT, f.clone()));
+        let Lone { keep, server, table, name: f, file } = Lone::new("f");
         with(&keep, &server, &table, async |silly| {
             open(silly, file);
             silly.hide((Node::ROOT, &f), file).await.unwrap();
@@ -511,11 +521,7 @@ mod tests {
     /// It dies between the rename and the close, and another process has nothing open.
     #[tokio::test]
     async fn a_silly_name_that_nobody_has_open_is_removed_by_the_next_process() {
-        let (keep, server, table) =
-            (HeapKeep::default(), Server::default(), NodeTable::in_memory(1 << 20).unwrap());
-        let f = Name::try_from("f").unwrap();
-        let file = table.found(Node::ROOT, &f, None).unwrap();
-        lock(&server.0).insert((Node::ROOT, f.clone()));
+        let Lone { keep, server, table, name: f, file } = Lone::new("f");
         with(&keep, &server, &table, async |silly| {
             let rename =
                 async |aside: &Name| silly.server.rename((Node::ROOT, &f), (Node::ROOT, aside)).await;

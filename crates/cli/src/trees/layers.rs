@@ -168,7 +168,7 @@ impl StackBuilder<'_> {
         let made = make(&site).map_err(|error| {
             let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
             let failure = Failure::serious(format!("'{}': --layer {spec}: {why}", self.shown));
-            // What a tree lacks is not the tree.
+            // The tree was found: `ENOENT` is of a file that the layer needs, and the exit status is not that of a missing tree.
             if error.errno == Errno::ENOENT { failure } else { failure.with(error.errno) }
         })?;
         self.controls.extend(made.control);

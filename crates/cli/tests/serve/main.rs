@@ -279,7 +279,7 @@ fn who_is_refused_is_told_without_being_asked_for() {
     assert_eq!(said.lines().count(), 1, "a client cannot fill the log: {said}");
 }
 
-/// The superuser of a client is nobody here, unless the server says otherwise.
+/// The superuser of a client is the anonymous user at the server, unless `--squash none` is given.
 #[test]
 fn a_refusal_by_squashing_names_what_lets_the_user_in() {
     let place = Place::new();

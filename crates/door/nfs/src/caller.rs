@@ -82,7 +82,7 @@ pub struct Callers {
     pub networks: Vec<Network>,
     /// Whether clients may come from ports that any user of a host can use. The user that such a client names may be anyone.
     pub any_port: bool,
-    /// Users of clients (here) and of the tree (there). What is in a map is squashed by nothing.
+    /// Users of clients (`here` in the map) and of the tree (`there`). `squash` does not apply to mapped users.
     pub users: IdMap,
     /// The same for groups.
     pub groups: IdMap,
@@ -126,7 +126,7 @@ impl Callers {
     pub(crate) fn credentials(&self, user: &User) -> Credentials {
         let known = match user {
             User::Numbers { uid, gid, gids } => self.user(*uid).map(|uid| (uid, gid, gids)),
-            User::Nobody => None,
+            User::Unnamed => None,
         };
         let Some((uid, gid, gids)) = known else {
             let (uid, gid) = self.anonymous;
@@ -147,7 +147,8 @@ impl Callers {
         known.unwrap_or(self.anonymous.1)
     }
 
-    /// What a number that no line of `map` has for clients stands for. One that means somebody else is nobody's.
+    /// The number in the tree of a client's user or group that `map` has no pair for: the same number. None, for the anonymous user,
+    /// where it is squashed, or belongs to a mapped user in the tree.
     fn unmapped(&self, map: &IdMap, id: u32) -> Option<u32> {
         let is_squashed = match self.squash {
             Squash::None => false,
@@ -187,8 +188,8 @@ impl Callers {
 /// Who a client says that its caller is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum User {
-    /// Nobody in particular.
-    Nobody,
+    /// A client that names no user (AUTH_NONE).
+    Unnamed,
     /// A user with groups.
     Numbers { uid: u32, gid: u32, gids: Vec<u32> },
 }
@@ -197,7 +198,7 @@ impl User {
     /// The one of this credential.
     pub(crate) fn of(auth: &Auth) -> Result<Self, AuthStatus> {
         if auth.flavor == AUTH_NONE {
-            return Ok(User::Nobody);
+            return Ok(User::Unnamed);
         }
         let user = auth.sys()?;
         let (uid, gid, gids) = (user.uid, user.gid, user.gids.to_vec());
@@ -324,7 +325,7 @@ mod tests {
             (Squash::Root, numbers(0, 0, &[0, 100]), user(7, NOBODY.1, &[NOBODY.1, 20])),
             (Squash::All, numbers(1000, 5, &[100]), user(501, NOBODY.1, &[20])),
             (Squash::All, numbers(8, 100, &[100]), nobody.clone()),
-            (Squash::None, User::Nobody, nobody.clone()),
+            (Squash::None, User::Unnamed, nobody.clone()),
         ] {
             assert_eq!(of(squash).credentials(&caller), expected, "{squash:?} {caller:?}");
         }

@@ -2,13 +2,13 @@
 //! An encrypted directory, beside gocryptfs(1).
 
 use super::Bench;
-use crate::compare::{Sampler, in_turns};
 use crate::files;
 use crate::mounts::{self, Mount};
+use crate::programs::run;
 use crate::scratch::Ground;
-use crate::table::{Row, Table, Unit};
+use crate::table::{Table, Unit};
 use crate::trees;
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -42,26 +42,13 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     }
     let rate = Unit::MegabytesPerSecond;
     let rows = vec![
-        row(bench, "write a new file", rate, &mounts, |dir| files::write_rate(dir, size))?,
-        row(bench, "read a file", rate, &mounts, |dir| files::read_rate(&dir.join("big"), true))?,
-        row(bench, "untar", Unit::Seconds, &mounts, |dir| unpack(dir, &archive))?,
+        bench.on_mounts("write a new file", rate, &mounts, |mount| files::write_rate(&mount.dir, size))?,
+        bench.on_mounts("read a file", rate, &mounts, |mount| {
+            files::read_rate(&mount.dir.join("big"), true)
+        })?,
+        bench.on_mounts("untar", Unit::Seconds, &mounts, |mount| unpack(&mount.dir, &archive))?,
     ];
     Ok(vec![Table { name: "crypt", title: "an encrypted directory on ext4".to_owned(), rows }])
-}
-
-fn row(
-    bench: &Bench,
-    what: &str,
-    unit: Unit,
-    mounts: &[Mount],
-    sample: impl Fn(&Path) -> Result<Option<f64>>,
-) -> Result<Row> {
-    let sample = &sample;
-    let subjects = mounts.iter().map(|mount| {
-        let sampler = move || sample(&mount.dir);
-        (mount.name, Box::new(sampler) as Sampler<'_>)
-    });
-    in_turns(what, unit, bench.effort.rounds, subjects.collect())
 }
 
 /// An archive of small files.
@@ -81,12 +68,6 @@ fn unpack(dir: &Path, archive: &Path) -> Result<Option<f64>> {
     let seconds = start.elapsed().as_secs_f64();
     fs::remove_dir_all(&into)?;
     Ok(Some(seconds))
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("{command:?} does not start"))?;
-    ensure!(status.success(), "{command:?}: {status}");
-    Ok(())
 }
 
 fn ours(bench: &Bench, ground: &Path, pass: &Path) -> Result<Mount> {

@@ -16,9 +16,11 @@ pub mod path;
 pub mod relay;
 pub mod sftp;
 
-use crate::compare::Effort;
+use crate::compare::{Effort, Sampler, in_turns};
+use crate::mounts::Mount;
 use crate::peers::Peers;
 use crate::scratch::Scratch;
+use crate::table::{Row, Unit};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -76,5 +78,24 @@ impl Bench {
     /// A path for a mountpoint that does not exist yet.
     pub fn mountpoint(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
+    }
+
+    /// Measures the same on several mounts in turns.
+    ///
+    /// # Errors
+    /// The first error of `sample`.
+    pub fn on_mounts(
+        &self,
+        what: &str,
+        unit: Unit,
+        mounts: &[Mount],
+        sample: impl Fn(&Mount) -> Result<Option<f64>>,
+    ) -> Result<Row> {
+        let sample = &sample;
+        let subjects = mounts.iter().map(|mount| {
+            let sampler = move || sample(mount);
+            (mount.name, Box::new(sampler) as Sampler<'_>)
+        });
+        in_turns(what, unit, self.effort.rounds, subjects.collect())
     }
 }

@@ -3,11 +3,10 @@
 
 use super::Bench;
 use super::nfs::servers::{self, Process, Server};
-use crate::compare::{Sampler, in_turns};
 use crate::mounts::{self, Mount};
 use crate::programs::{run, seconds};
 use crate::scratch::Ground;
-use crate::table::{Goal, Row, Table, Unit};
+use crate::table::{Goal, Table, Unit};
 use crate::{files, trees};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
@@ -74,31 +73,17 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let read = |mount: &Mount| files::read_rate(&mount.dir.join("big"), true);
     let below = |subject, factor, than| Goal::Below { subject, factor, than };
     let rows = vec![
-        row(bench, "untar, configure, compile, delete", Unit::Seconds, &mounts, build)?
+        bench
+            .on_mounts("untar, configure, compile, delete", Unit::Seconds, &mounts, build)?
             .goal(below(RELAY, 1.04, DIRECT))
             .goal(below(CRYPT, 1.1, RELAY)),
-        row(bench, "read a file", Unit::MegabytesPerSecond, &mounts, read)?.goal(Goal::Above {
+        bench.on_mounts("read a file", Unit::MegabytesPerSecond, &mounts, read)?.goal(Goal::Above {
             subject: RELAY,
             factor: 0.92,
             than: DIRECT,
         }),
     ];
     Ok(vec![Table { name: "relay", title: "an NFS server of this machine".to_owned(), rows }])
-}
-
-fn row(
-    bench: &Bench,
-    what: &str,
-    unit: Unit,
-    mounts: &[Mount],
-    sample: impl Fn(&Mount) -> Result<Option<f64>>,
-) -> Result<Row> {
-    let sample = &sample;
-    let subjects = mounts.iter().map(|mount| {
-        let sampler = move || sample(mount);
-        (mount.name, Box::new(sampler) as Sampler<'_>)
-    });
-    in_turns(what, unit, bench.effort.rounds, subjects.collect())
 }
 
 /// An archive of a C program.

@@ -69,9 +69,9 @@ pub struct Nfs {
     #[arg(long, value_name = "WHO")]
     squash: Option<Whom>,
     /// The user CLIENT of clients is the user SERVER of the exported trees, by number, and clients see SERVER's files as those of CLIENT;
-    /// can be repeated. --squash does not touch who is mapped: `--squash all --map 1000:501` serves that user, and others as the
-    /// anonymous one. Other users keep their numbers, but for those that are somebody else's: at the server these are the anonymous
-    /// user, and clients see them as 65534.
+    /// can be repeated. --squash does not apply to mapped users: `--squash all --map 1000:501` serves that user, and others as the
+    /// anonymous one. A user who is not mapped keeps the number, unless the map gives it to another user on the other side: then the
+    /// server takes the user for the anonymous one, and clients see the owner 65534.
     #[arg(long, value_name = "CLIENT:SERVER")]
     map: Vec<String>,
     /// The same for groups.
