@@ -28,9 +28,10 @@ pub const DRIVERS: &[DriverInfo] = &[
     crate::outside::DRIVER,
 ];
 
-/// The tables of options that trees of the driver take: its own, and those of the cache that stands above it.
+/// The tables of options that trees of the driver take: its own, and those of the layers that stand above the tree of a host.
 pub fn tables(driver: &DriverInfo) -> impl Iterator<Item = &'static OptionTable> + use<> {
-    driver.options.iter().copied().chain(driver.cached.then_some(&outrigger_layer_cache::OPTIONS))
+    const ABOVE: &[&OptionTable] = &[&outrigger_layer_contain::OPTIONS, &outrigger_layer_cache::OPTIONS];
+    driver.options.iter().chain(if driver.cached { ABOVE } else { &[] }).copied()
 }
 
 /// The scheme of this name, if a driver has it.
@@ -195,12 +196,6 @@ impl DriverOptions {
     pub fn take(&mut self, known: impl Fn(&str) -> bool) -> Self {
         let pairs = self.pairs.extract_if(.., |(key, _)| known(key)).collect();
         DriverOptions { pairs, sides: self.sides.clone() }
-    }
-
-    /// The same options, with one in front that any of them can take back.
-    pub fn with_default(mut self, key: &str, value: &str) -> Self {
-        self.pairs.insert(0, (key.to_owned(), value.to_owned()));
-        self
     }
 
     /// Whether one of these options is given.

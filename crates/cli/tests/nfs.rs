@@ -166,3 +166,51 @@ fn what_is_written_to_a_file_that_was_removed_at_the_server_is_stored_or_fails()
     }
     far.place.unmount("m");
 }
+
+/// What is mounted is a directory of an export: links are contained in that, and not in the tree of the server.
+#[test]
+fn a_link_that_leads_above_the_mounted_directory_is_refused() {
+    let Some(far) = Far::new(Nfsd::Own) else { return };
+    let (place, root) = (&far.place, far.server.root());
+    fs::create_dir_all(root.join("dir/sub")).unwrap();
+    fs::write(root.join("dir/file"), "inside\n").unwrap();
+    place.file("file", "of this machine\n");
+    let link =
+        |target: &str, at: &str| std::os::unix::fs::symlink(target, root.join("dir").join(at)).unwrap();
+    link("../file", "out");
+    link("../file", "sub/in");
+    link("/export/dir/file", "sub/absolute");
+    link("/export/file", "sub/beside");
+    let options = format!("mountport={}", far.server.mount_port());
+    place.run(&["mount", "-o", &options, &far.location("/dir"), "m"]).ok();
+    let read = |path: &str| fs::read_to_string(place.at("m").join(path));
+    for name in ["sub/in", "sub/absolute"] {
+        assert_eq!(read(name).unwrap(), "inside\n", "{name}");
+    }
+    for name in ["out", "sub/beside"] {
+        assert_eq!(read(name).unwrap_err().raw_os_error(), Some(1), "{name}");
+    }
+    place.unmount("m");
+}
+
+/// A target is of the file, and the way from it depends on which of its names leads there.
+#[test]
+fn a_link_with_a_name_from_which_it_leads_out_is_refused_by_all_its_names() {
+    let Some(far) = Far::new(Nfsd::Own) else { return };
+    let (place, root) = (&far.place, far.server.root());
+    fs::create_dir_all(root.join("a/b")).unwrap();
+    fs::write(root.join("file"), "inside\n").unwrap();
+    place.file("file", "of this machine\n");
+    std::os::unix::fs::symlink("../../file", root.join("a/b/up")).unwrap();
+    far.mount("");
+    let read = |path: &str| fs::read_to_string(place.at("m").join(path));
+    assert_eq!(read("a/b/up").unwrap(), "inside\n");
+    fs::hard_link(root.join("a/b/up"), root.join("a/alias")).unwrap();
+    for _ in 0..2 {
+        for name in ["a/alias", "a/b/up"] {
+            let refused = read(name).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(1), "{name}");
+        }
+    }
+    place.unmount("m");
+}

@@ -176,6 +176,24 @@ impl NodeTable {
         Ok(path)
     }
 
+    /// As [`NodeTable::path`], of a file with several names by the shortest way.
+    ///
+    /// # Errors
+    /// As [`NodeTable::path`].
+    pub fn shortest_path(&self, node: Node) -> Result<Vec<Name>> {
+        let names = self.names(node)?;
+        if names.len() < 2 {
+            return self.path(node);
+        }
+        let mut paths = Vec::new();
+        for (dir, name) in names {
+            let mut path = self.path(dir)?;
+            path.push(name);
+            paths.push(path);
+        }
+        Ok(paths.into_iter().min_by_key(Vec::len).unwrap_or_default())
+    }
+
     /// All names of `node`, each with its directory, the last one found first.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use crate::ops::{Op, Request};
 use crate::opset::OpSet;
 use crate::reply::{Reply, Ttl};
 use crate::runtime::BoxFuture;
+use bytes::Bytes;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::os::fd::BorrowedFd;
@@ -207,6 +208,11 @@ pub struct Abilities {
     /// Permissions and times of files may be refused though they are the user's own: not every server can set them. One that has
     /// set them once can.
     pub attrs_may_fail: bool,
+    /// The target of a symbolic link depends on where the link is, as it was made relative or was checked to stay in the tree: it
+    /// is asked again each time.
+    pub targets_by_place: bool,
+    /// The path of the root at the server, without a slash at its end, if absolute targets of symbolic links lead there.
+    pub root_at: Option<Bytes>,
     /// What is answered side by side.
     pub parallel: Parallel,
     /// Access lists are kept as Linux does, in the attributes `system.posix_acl_access` and `system.posix_acl_default`
@@ -240,6 +246,8 @@ impl Abilities {
             in_order: false,
             async_create: false,
             attrs_may_fail: false,
+            targets_by_place: false,
+            root_at: None,
             parallel: Parallel::default(),
             acl: false,
             time_unit: 1,

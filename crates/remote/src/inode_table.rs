@@ -89,12 +89,12 @@ impl InodeTable {
         checked(path)
     }
 
-    /// The path of a node in the tree.
+    /// The path of a node in the tree; of a file with several names the shortest.
     ///
     /// # Errors
     /// `ESTALE` when it is not known or was removed.
     pub fn locate(&self, node: Node) -> Result<Target> {
-        let names = self.table.path(node)?;
+        let names = self.table.shortest_path(node)?;
         let path: Vec<u8> = names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
         Target::new(if path.is_empty() { b"/".to_vec() } else { path })
     }

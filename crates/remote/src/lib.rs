@@ -11,7 +11,6 @@
 //! | [`OpenDirs`], [`Ordered`], [`name_only`] | open directories, and listings that another process can go on with |
 //! | [`SillyRename`], [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
-//! | [`shown_target`] | symbolic links that must not lead out of the tree |
 //! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
 //! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`], [`send_message`], [`receive_message`] | connections, each step with a deadline |
 //! | [`Pool`] | a bounded number of connections |
@@ -46,7 +45,6 @@ mod reserved;
 mod rpc;
 mod silly_rename;
 mod staging;
-mod symlink;
 mod together;
 mod transport;
 mod tree;
@@ -75,7 +73,6 @@ pub use silly_rename::{
     HiddenNames, Hiding, SILLY_PREFIX, SillyNames, SillyRename, SillyServer, unique_name,
 };
 pub use staging::{Staged, StagedState, Staging};
-pub use symlink::shown_target;
 pub use together::{pieces, together};
 pub use transport::{
     Stream, Tls, connect_tcp, is_quiet, receive_lines, receive_message, send_message, send_staged, within,

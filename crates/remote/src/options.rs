@@ -36,8 +36,6 @@ pub const FILE_OPTIONS: &[OptionInfo] = &[
     option("spool", "BYTES", "16g", "the most space on this machine for files that are being written"),
     option("spool_dir", "DIR", "$TMPDIR or /var/tmp", "where these are, without names"),
     option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
-    option("contain_symlinks", "", "", "EPERM for symbolic links that lead out of the tree; mounts do this"),
-    option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
 ];
 
 /// Options of programs that reach servers by libcurl, as curlftpfs(1) does, that no driver here has, and what there is instead.
@@ -75,7 +73,6 @@ const INSTEAD: &[(&str, &str)] = &[
     ("sslv3", MODERN),
     ("tcp_nodelay", "that is always so: leave it out"),
     ("tlsv1", MODERN),
-    ("transform_symlinks", "in mounts that is always so: leave it out"),
 ];
 
 const CLIENT: &str = "servers that want a certificate of the client are not supported";
@@ -109,8 +106,6 @@ pub struct FileOptions {
     pub spool_dir: PathBuf,
     /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
     pub max_listing: usize,
-    /// Whether symbolic links that lead out of the tree are refused (`contain_symlinks`).
-    pub contain_symlinks: bool,
 }
 
 impl Default for FileOptions {
@@ -128,7 +123,6 @@ impl Default for FileOptions {
             spool: 16 << 30,
             spool_dir: variable("TMPDIR").unwrap_or_else(|| "/var/tmp".into()),
             max_listing: 1 << 30,
-            contain_symlinks: false,
         }
     }
 }
@@ -178,8 +172,6 @@ impl FileOptions {
             "spool" => self.spool = table.bytes(key, value)?,
             "spool_dir" => self.spool_dir = file_option(table, key, value)?,
             "max_listing" => self.max_listing = table.bytes(key, value)?,
-            "contain_symlinks" => self.contain_symlinks = table.switch(key, value)?,
-            "no_contain_symlinks" => self.contain_symlinks = !table.switch(key, value)?,
             _ => return Ok(false),
         }
         Ok(true)

@@ -6,6 +6,7 @@ use outrigger_core::registry::{self, LayerInfo, Made, Site, Usage};
 use outrigger_core::{Errno, Error, Keep, Runtime, Service, Stack};
 use outrigger_host::users_caches;
 use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
+use outrigger_layer_contain::{Contain, Options as LinkOptions};
 use outrigger_layer_fault::FaultControl;
 use outrigger_runtime::Threads;
 use std::any::Any;
@@ -49,6 +50,15 @@ pub enum User {
     Mount,
 }
 
+/// The layers that the tree of a host has anyway.
+#[derive(Default)]
+pub struct OfHost {
+    /// The cache, unless the user has put one among the layers.
+    pub cached: Option<Cached>,
+    /// What becomes of symbolic links.
+    pub links: LinkOptions,
+}
+
 /// A cache that a tree has anyway.
 pub struct Cached {
     /// What the user chose.
@@ -88,8 +98,8 @@ pub(super) fn name(spec: &str) -> &str {
     spec.split_once('=').map_or(spec, |(name, _)| name)
 }
 
-/// Puts the layers named in `specs` on `service`, the tree that users call `shown`, the first nearest to the driver; and the cache `cached` as near to it as it
-/// can be. A layer finds the runtime and other trees at its `site`.
+/// Puts the layers named in `specs` on `service`, the tree that users call `shown`, the first nearest to the driver; and those of
+/// `host` as near to it as they can be. A layer finds the runtime and other trees at its `site`.
 ///
 /// # Errors
 /// A sentence naming the layer that does not exist, cannot stand there or has a bad specification.
@@ -99,7 +109,7 @@ pub fn stack(
     (user, usage): (User, Usage),
     site: (&Arc<Threads>, Option<&dyn registry::Trees>),
     keep: Option<&Arc<dyn Keep>>,
-    cached: Option<Cached>,
+    host: OfHost,
 ) -> Result<Layered, Failure> {
     let (runtime, trees) = site;
     let runtime = Arc::clone(runtime) as Arc<dyn Runtime>;
@@ -113,13 +123,18 @@ pub fn stack(
         trees,
         keep,
     };
-    let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
-    let (below, above) = specs.split_at(simulates.map_or(0, |last| last + 1));
+    // What completes the tree, or caches it, stands below.
+    let last = specs.iter().rposition(|spec| ["simulate", "cache"].contains(&name(spec)));
+    let (below, above) = specs.split_at(last.map_or(0, |last| last + 1));
     for spec in below {
         builder = builder.push_named(spec)?;
     }
-    if let Some(Cached { options, disk }) = cached {
+    if let Some(Cached { options, disk }) = host.cached {
         builder = builder.push("cache", "cache", |site| Cache::at(&options, disk, site))?;
+    }
+    if host.links.act() {
+        let contain = Contain::new(host.links, &builder.stack.top().abilities());
+        builder = builder.push("contain", "contain", |_| Ok(Made::layer(contain)))?;
     }
     for spec in above {
         builder = builder.push_named(spec)?;
@@ -201,14 +216,14 @@ mod tests {
         ] {
             let specs: Vec<String> = specs.iter().map(|&spec| spec.to_owned()).collect();
             let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
-            let cached = Cached { options: CacheOptions::default(), disk: None };
+            let cached = Some(Cached { options: CacheOptions::default(), disk: None });
             let layered = stack(
                 (driver, "null"),
                 &specs,
                 (User::Mount, Usage::Changes),
                 (&runtime, None),
                 None,
-                Some(cached),
+                OfHost { cached, ..OfHost::default() },
             );
             let Ok(layered) = layered else { panic!("{specs:?} is refused") };
             assert_eq!((layered.names, layered.caches.len()), (expected.to_vec(), 1));

@@ -21,7 +21,7 @@ use crate::drivers::{DriverOptions, declared, opened, scheme, that_has};
 use crate::location::{Base, Location, TreeName, without_password};
 use crate::notes::{self, Root};
 use crate::status::Failure;
-use layers::{Cached, Layered, User};
+use layers::{Cached, Layered, OfHost, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::registry::{self, Address, Control, Lasts};
 use outrigger_core::survive::Word;
@@ -30,6 +30,7 @@ use outrigger_core::{
     Stack,
 };
 use outrigger_layer_cache::Control as CacheControl;
+use outrigger_layer_contain::{Contain, Options as LinkOptions};
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_simulate::Simulate;
 use outrigger_layer_subtree::Subtree;
@@ -78,8 +79,14 @@ impl Tree {
     pub fn of(trees: &Trees, shown: &OsStr, opened: registry::Opened) -> Result<Self, Failure> {
         let (layers, shown) = (&trees.options().layer, shown.to_string_lossy());
         let user = (User::Mount, trees.usage());
-        let layered =
-            layers::stack((opened.service, &shown), layers, user, (&trees.runtime, Some(trees)), None, None)?;
+        let layered = layers::stack(
+            (opened.service, &shown),
+            layers,
+            user,
+            (&trees.runtime, Some(trees)),
+            None,
+            OfHost::default(),
+        )?;
         Ok(Tree::new(layered, opened.control, None))
     }
 }
@@ -154,21 +161,25 @@ pub fn is_of_kernel_code(trees: &Trees, text: &OsStr, others: &[String]) -> bool
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
 pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
-    let layers = &trees.options().layer;
+    let (layers, mut options, mut links) = (&trees.options().layer, options.clone(), LinkOptions::default());
+    if let TreeName::Whole(base) = name
+        && is_remote(base)
+    {
+        links = remote::links(&mut options, false)?;
+    }
     let (service, host, cache) = match name {
         TreeName::Whole(Base::Remote { host, port, .. }) => {
-            let mut options = options.clone();
             let cache = remote::cached(&mut options, layers, User::Command)?;
             let whole = Address { host, port: *port, path: b"/" };
             let host = remote::at(trees, &whole, &options, None)?;
             (host.service(), Some(host), cache)
         }
-        _ => (driver(trees, name, options, None)?, None, None),
+        _ => (driver(trees, name, &options, None)?, None, None),
     };
-    let cache = cache.map(|options| Cached { options, disk: None });
+    let above = OfHost { cached: cache.map(|options| Cached { options, disk: None }), links };
     let user = (User::Command, trees.usage_of(name));
     let layered =
-        layers::stack((service, &shown(name)), layers, user, (&trees.runtime, Some(trees)), None, cache)?;
+        layers::stack((service, &shown(name)), layers, user, (&trees.runtime, Some(trees)), None, above)?;
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, host })
 }
@@ -300,14 +311,14 @@ pub fn mountable(
         return Tree::of(trees, text, files::on_host(trees, path, &options)?);
     }
     let one_user = is_remote(&location.base);
-    let cache = match one_user {
-        true => remote::cached(&mut options, &trees.options().layer, User::Mount)?,
-        false => None,
+    // In a mount, every program follows links on this machine.
+    let (cache, links) = match one_user {
+        true => (
+            remote::cached(&mut options, &trees.options().layer, User::Mount)?,
+            remote::links(&mut options, location.nested.is_empty())?,
+        ),
+        false => (None, LinkOptions::default()),
     };
-    if one_user {
-        // In a mount, every program follows links on this machine.
-        options = options.with_default("contain_symlinks", "");
-    }
     let (mut disk, shown) = (None, location.to_string());
     let (service, root) = match (&location.base, host_directory(trees, &location)?) {
         (Base::Remote { host, port, path }, _) if location.nested.is_empty() => {
@@ -328,14 +339,14 @@ pub fn mountable(
         }
         _ => below(trees, location, &options, keep)?,
     };
-    let cache = cache.map(|options| Cached { options, disk });
+    let above = OfHost { cached: cache.map(|options| Cached { options, disk }), links };
     let layered = layers::stack(
         (service, &shown),
         &trees.options().layer,
         (User::Mount, trees.usage()),
         (&trees.runtime, Some(trees)),
         keep,
-        cache,
+        above,
     )?;
     Ok(Tree { one_user, ..Tree::new(layered, None, root) })
 }
@@ -350,15 +361,25 @@ impl registry::Trees for Trees {
 impl Trees {
     fn beside(&self, text: &str, keep: Option<&Arc<dyn Keep>>) -> Result<Arc<dyn Service>, Failure> {
         let (location, options) = (Location::of(text.as_ref())?, DriverOptions::default());
+        let of_host = is_remote(&location.base) && location.nested.is_empty();
         if let Some(path) = host_directory(self, &location)? {
             return directory(self, &path, &options, keep);
         }
         let (service, root) = below(self, location, &options, keep)?;
+        let service = if of_host && self.is_for_a_mount() { contained(service)? } else { service };
         Ok(match root {
             Some(root) => Arc::new(Rooted { service, _root: root }),
             None => service,
         })
     }
+}
+
+/// The tree of a host whose symbolic links must not lead out of it.
+fn contained(service: Arc<dyn Service>) -> Result<Arc<dyn Service>, Failure> {
+    let links = LinkOptions { contain: true, ..LinkOptions::default() };
+    let contain = Contain::new(links, &service.abilities());
+    let stack = Stack::new(service).push(contain);
+    stack.map(Stack::service).map_err(|error| Failure::serious(error.to_string()))
 }
 
 /// A tree below a directory of another one, with the reference to that.

@@ -10,6 +10,7 @@ use outrigger_client::Client;
 use outrigger_core::registry::{Address, HostTree};
 use outrigger_core::{Errno, Keep, Runtime};
 use outrigger_layer_cache::{Options as CacheOptions, Policy, Ttls, Writes};
+use outrigger_layer_contain::Options as LinkOptions;
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +71,17 @@ pub(super) fn cached(
     Ok(Some(cache))
 }
 
+/// What becomes of the symbolic links of a host; without an option about that they are contained if `contain`. Takes these options out
+/// of `options`.
+///
+/// # Errors
+/// A sentence about a value that makes no sense.
+pub(super) fn links(options: &mut DriverOptions, contain: bool) -> Result<LinkOptions, Failure> {
+    let mut links = LinkOptions { contain, ..LinkOptions::default() };
+    options.take(LinkOptions::knows).apply(|key, value| links.set(key, value))?;
+    Ok(links)
+}
+
 /// Options of the cache that commands take as well.
 const AHEAD: &[&str] = &["ahead", "sync_readdir", "read_ahead", "files_ahead", "no_readahead", "sync_read"];
 
@@ -89,6 +101,7 @@ pub fn check_options(trees: &Trees, text: &OsStr, lists: &[String]) -> Result<()
         return Ok(());
     }
     cached(&mut options, &trees.options().layer, User::Mount)?;
+    links(&mut options, true)?;
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
     let site = trees.site(&runtime, None);
     match &location.base {

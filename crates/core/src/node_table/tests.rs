@@ -86,6 +86,12 @@ fn hard_links_by_key_and_by_command() {
     assert_eq!(table.found(Node::ROOT, &name("two"), key(7)), Ok(one));
     table.linked(one, Node::ROOT, &name("three")).expect("link");
     assert_eq!(table.references(one), Some(3));
+    let deep = find(&table, "a/b");
+    table.linked(one, deep, &name("four")).expect("link");
+    assert_eq!(table.shortest_path(one).map(|path| path.len()), Ok(1));
+    table.removed(deep, &name("four"));
+    table.forget(one, 1);
+    table.forget(deep, 1);
     for (gone, left) in [("three", "two"), ("one", "two")] {
         table.removed(Node::ROOT, &name(gone));
         assert_eq!(path(&table, one).as_deref(), Ok(left));

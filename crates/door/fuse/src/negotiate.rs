@@ -107,7 +107,7 @@ pub(crate) fn agree(
 /// Everything we would switch on if the kernel has it.
 fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
     let ops = abilities.ops;
-    // Always of use: parallel and large requests, cached link targets, expiry, repetition after a crash. A changed
+    // Always of use: parallel and large requests, expiry, repetition after a crash. A changed
     // mtime or size drops cached pages, because most trees can change without the mount. O_TRUNC stays a request of
     // its own, which carries the order to clear set-id bits.
     let mut wanted = InitFlags::ASYNC_READ
@@ -120,7 +120,6 @@ fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
         | InitFlags::PARALLEL_DIROPS
         | InitFlags::ABORT_ERROR
         | InitFlags::MAX_PAGES
-        | InitFlags::CACHE_SYMLINKS
         | InitFlags::NO_OPEN_SUPPORT
         | InitFlags::NO_OPENDIR_SUPPORT
         | InitFlags::HANDLE_KILLPRIV_V2
@@ -135,6 +134,8 @@ fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
     // The kernel passes on what a program with CAP_DAC_READ_SEARCH has made up, too.
     let resolves = ops.has(OpCode::Resolve) && ops.has(OpCode::Parent) && abilities.resolves_inside;
     wanted.set(InitFlags::EXPORT_SUPPORT, resolves && abilities.identity == Identity::Persistent);
+    // The kernel keeps a target also when a directory above the link is moved.
+    wanted.set(InitFlags::CACHE_SYMLINKS, !abilities.targets_by_place);
     wanted.set(InitFlags::HAS_IOCTL_DIR, ops.has(OpCode::Ioctl));
     let plus = ops.has(OpCode::ReadDirPlus);
     wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, plus && ops.has(OpCode::ReadDir));

@@ -4,6 +4,7 @@
 use crate::Nfs;
 use crate::exports::is_above;
 use crate::inner::sent;
+use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, Granted, Opened, Ttl,
@@ -12,7 +13,6 @@ use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Identity, OpCode, OpSet, Parallel, Payload, Result, Target,
 };
 use outrigger_proto_nfs3::nfs::procedure as nfs;
-use outrigger_toolkit_remote::shown_target;
 
 const OPS: OpSet = OpSet::of(&[
     OpCode::Lookup,
@@ -56,6 +56,7 @@ impl Driver for Nfs {
             cookies_by_name: true,
             anonymous_io: true,
             initial_attrs: true,
+            root_at: Some(Bytes::copy_from_slice(&self.0.base)),
             parallel: Parallel { reads: 16, listings: 8 },
             negative_ttl: Ttl::SECOND,
             ..Abilities::new("nfs", self.shown(), OPS)
@@ -104,9 +105,7 @@ impl Driver for Nfs {
         if known.kind != FileKind::Symlink {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
-        let target = self.0.ask::<nfs::ReadLink>(&auth, &sent(&known)?).await?.target.into_bytes();
-        let (contains, depth) = (self.0.options.contain_symlinks, self.0.files.table().path(op.node)?.len());
-        Target::new(shown_target(&target, (&self.0.base, depth), contains, contains)?)
+        Target::new(self.0.ask::<nfs::ReadLink>(&auth, &sent(&known)?).await?.target.into_bytes())
     }
 
     async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
@@ -215,7 +214,8 @@ impl Driver for Nfs {
     }
 
     async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
-        let path = self.0.path(op.node)?;
+        let names = self.0.files.table().shortest_path(op.node)?;
+        let path = names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect::<Vec<u8>>();
         Target::new(if path.is_empty() { b"/".to_vec() } else { path })
     }
 }

@@ -39,13 +39,6 @@ pub const OPTIONS: OptionTable = OptionTable {
             "1g",
             "the most memory that the names of all open directories may take",
         ),
-        option(
-            "contain_symlinks",
-            "",
-            "",
-            "EPERM for symbolic links that lead out of the tree; mounts do this",
-        ),
-        option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
         option("sec", "sys", "sys", "users are told by their numbers (AUTH_SYS); there is nothing else"),
         option("vers", "3", "3", "the version of the protocol; there is no other").also(&["nfsvers"]),
         option("proto", "tcp", "tcp", "how the server is reached; there is no other way")
@@ -114,8 +107,6 @@ pub struct Options {
     pub resvport: bool,
     /// The most bytes of memory that the names of all open directories may take (`max_listing=BYTES`).
     pub max_listing: usize,
-    /// Whether symbolic links that lead out of the tree are refused (`contain_symlinks`).
-    pub contain_symlinks: bool,
 }
 
 impl Default for Options {
@@ -129,7 +120,6 @@ impl Default for Options {
             sizes: [IO_MAX; 2],
             resvport: true,
             max_listing: 1 << 30,
-            contain_symlinks: false,
         }
     }
 }
@@ -158,8 +148,6 @@ impl Options {
             "resvport" => self.resvport = switch()?,
             "noresvport" => self.resvport = !switch()?,
             "max_listing" => self.max_listing = table.bytes(key, value)?,
-            "contain_symlinks" => self.contain_symlinks = switch()?,
-            "no_contain_symlinks" => self.contain_symlinks = !switch()?,
             "sec" => only("sys")?,
             "vers" => only("3")?,
             "proto" => only("tcp")?,

@@ -114,7 +114,6 @@ mod seen;
 mod session;
 mod setattr;
 mod slots;
-mod symlinks;
 
 pub use dial::{Carrier, Connected, Dial, Piped};
 pub use line::Ends;

@@ -6,8 +6,10 @@
 //! can be seen and removed.
 
 use crate::fault::Fault;
-use crate::link::Link;
+use crate::inner::Inner;
+use crate::link::{Again, Link};
 use crate::session::{Pending, Session};
+use outrigger_core::{Errno, FileKind, Node, Result, Target};
 use outrigger_proto_sftp::{Attrs, Request};
 
 /// Attributes that were asked for.
@@ -48,5 +50,16 @@ impl Link {
     /// Asks for the attributes that programs see at a path.
     pub(crate) async fn look(&self, session: &Session, path: &[u8]) -> Look {
         Look::at(session, path, self.follows()).await
+    }
+}
+
+impl Inner {
+    /// The target of a symbolic link, as the server has it.
+    pub(crate) async fn read_link(&self, node: Node) -> Result<Target> {
+        if self.inodes.kind(node)? != FileKind::Symlink {
+            return Err(Errno::EINVAL.because("only symbolic links have a target"));
+        }
+        let path = self.inodes.path(node)?;
+        Target::new(self.link.ask(Again::Always, &Request::ReadLink { path: &path }, Pending::name).await?)
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::Sftp;
 use crate::known::moment;
+use bytes::Bytes;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Forget, GetAttr, Link, Locate, Lookup, MkDir, MkNod, Open, OpenDir,
     Read, ReadDir, ReadDirPlus, ReadLink, Release, ReleaseDir, Rename, RmDir, SetAttr, StatFs, SymLink,
@@ -62,6 +63,7 @@ impl Driver for Sftp {
             class: DriverClass::Network,
             cookies_by_name: self.0.kept.is_some(),
             in_order: true,
+            root_at: Some(Bytes::copy_from_slice(self.0.inodes.base())),
             async_create: true,
             // A directory that is the target of a link may be above it, and listing ahead would find no end.
             parallel: Parallel { reads: 64, listings: if self.0.link.follows() { 1 } else { 64 } },

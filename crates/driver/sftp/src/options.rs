@@ -46,20 +46,6 @@ pub const OPTIONS: OptionTable = OptionTable {
             "what to do with users and groups that are missing in uidfile= and gidfile=",
         ),
         option("follow_symlinks", "", "", "symbolic links are followed at the server"),
-        option(
-            "transform_symlinks",
-            "",
-            "",
-            "absolute link targets inside the tree are shown as relative ones",
-        ),
-        option(
-            "contain_symlinks",
-            "",
-            "",
-            "EPERM for symbolic links that lead out of the tree; absolute ones that stay in it become relative. Mounts \
-             do this unless no_contain_symlinks is given; commands show links as they are",
-        ),
-        option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
         option("disable_hardlink", "", "", "hard links cannot be made"),
         option(
             "no_fsync",
@@ -131,13 +117,8 @@ pub struct Options {
     pub gidfile: Option<PathBuf>,
     /// What becomes of numbers that these files do not have (`nomap=error|ignore`).
     pub nomap: NoMap,
-    /// Whether absolute targets of symbolic links that lie in the tree are shown as relative ones
-    /// (`transform_symlinks`).
-    pub transform_symlinks: bool,
     /// Whether symbolic links are followed at the server, so that what they lead to is shown (`follow_symlinks`).
     pub follow_symlinks: bool,
-    /// Whether symbolic links that lead out of the tree are refused (`contain_symlinks`).
-    pub contain_symlinks: bool,
     /// Whether hard links can be made (`disable_hardlink` forbids them).
     pub hard_links: bool,
     /// Whether fsync(2) succeeds without a word of the server about its disk (`no_fsync`).
@@ -185,9 +166,7 @@ impl Default for Options {
             uidfile: None,
             gidfile: None,
             nomap: NoMap::Error,
-            transform_symlinks: false,
             follow_symlinks: false,
-            contain_symlinks: false,
             hard_links: true,
             no_fsync: false,
             max_listing: LISTING,
@@ -239,10 +218,7 @@ impl Options {
                 let both = [("error", NoMap::Error), ("ignore", NoMap::Ignore)];
                 self.nomap = OPTIONS.one_of(key, value, &both)?;
             }
-            "transform_symlinks" => self.transform_symlinks = OPTIONS.switch(key, value)?,
             "follow_symlinks" => self.follow_symlinks = OPTIONS.switch(key, value)?,
-            "contain_symlinks" => self.contain_symlinks = OPTIONS.switch(key, value)?,
-            "no_contain_symlinks" => self.contain_symlinks = !OPTIONS.switch(key, value)?,
             "disable_hardlink" => self.hard_links = !OPTIONS.switch(key, value)?,
             "no_fsync" => self.no_fsync = OPTIONS.switch(key, value)?,
             "max_listing" => self.max_listing = OPTIONS.bytes(key, value)?,
@@ -388,8 +364,6 @@ mod tests {
             ("uidfile", "/etc/uids"),
             ("gidfile", "gids"),
             ("nomap", "ignore"),
-            ("contain_symlinks", ""),
-            ("no_contain_symlinks", ""),
             ("no_rofd_flush", ""),
             ("dcache_clean_interval", "60"),
             ("compression", "no"),
@@ -398,7 +372,6 @@ mod tests {
             ("no_check_root", ""),
             ("StrictHostKeyChecking", "no"),
             ("identityfile", "/other"),
-            ("transform_symlinks", ""),
             ("disable_hardlink", ""),
             ("timeout", "2.5"),
             ("command", "sftp-server -e '-l x'"),
@@ -417,7 +390,6 @@ mod tests {
             uidfile: Some("/etc/uids".into()),
             gidfile: Some(std::env::current_dir().expect("a directory").join("gids")),
             nomap: NoMap::Ignore,
-            transform_symlinks: true,
             hard_links: false,
             ..Options::default()
         };

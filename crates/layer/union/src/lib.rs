@@ -302,6 +302,7 @@ impl Layer for Union {
             in_order: false,
             async_create: false,
             attrs_may_fail: upper.attrs_may_fail,
+            targets_by_place: upper.targets_by_place || below.targets_by_place,
             acl: upper.acl,
             time_unit: upper.time_unit.max(below.time_unit),
             negative_ttl: upper.negative_ttl.min(below.negative_ttl),

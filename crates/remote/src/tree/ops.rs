@@ -5,7 +5,7 @@ use super::inner::{Dir, Inner};
 use super::{FileServer, FileTree, Found, Listing};
 use crate::diagnosis::Attempt;
 use crate::listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
-use crate::symlink::shown_target;
+use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
@@ -83,6 +83,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             identity: Identity::ByPath,
             cookies_by_name: true,
             attrs_may_fail: true,
+            root_at: Some(Bytes::copy_from_slice(self.0.inodes.base())),
             parallel: Parallel { reads: 1, listings: 1 },
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
@@ -354,9 +355,7 @@ impl<S: FileServer> Inner<S> {
             Some(target) => target,
             None => self.server.target(&path).await?,
         };
-        let depth = self.inodes.table().path(node)?.len();
-        let contains = self.options.contain_symlinks;
-        Target::new(shown_target(&target, (self.inodes.base(), depth), contains, contains)?)
+        Target::new(target)
     }
 
     /// The names in a directory in the order of their cookies, with files that the server does not have yet.

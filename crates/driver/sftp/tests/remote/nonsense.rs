@@ -281,29 +281,6 @@ async fn refusals_are_distinguished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn links_that_lead_out_are_refused_if_wanted() {
-    use outrigger_core::ops::ReadLink;
-    let store = store_with_files();
-    for (name, target) in [("in", "/home/dir"), ("out", "/etc/passwd"), ("up", "../../x")] {
-        store
-            .state()
-            .files
-            .insert(format!("/home/{name}").into_bytes(), File::Link(target.as_bytes().to_vec()));
-    }
-    let read = async |user: &User, name: &str| {
-        let node = user.lookup(Node::ROOT, name).await.expect("found").node;
-        let target = user.ask(ReadLink { node }).await;
-        target.map(|target| target.to_string()).map_err(|error| error.errno)
-    };
-    let (_, plain) = connected(&store, &[]).await;
-    assert_eq!(read(&plain, "out").await.as_deref(), Ok("/etc/passwd"));
-    let (_, contained) = connected(&store, &[("contain_symlinks", "")]).await;
-    assert_eq!(read(&contained, "in").await.as_deref(), Ok("dir"));
-    assert_eq!(read(&contained, "out").await, Err(Errno::EPERM));
-    assert_eq!(read(&contained, "up").await, Err(Errno::EPERM));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_followed_link_is_one_file_however_it_is_asked_about() {
     let store = store_with_files();
     for (name, target) in
