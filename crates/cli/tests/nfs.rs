@@ -214,3 +214,22 @@ fn a_link_with_a_name_from_which_it_leads_out_is_refused_by_all_its_names() {
     }
     place.unmount("m");
 }
+
+#[test]
+fn a_name_that_another_client_removed_can_be_made_again_at_once() {
+    let Some(far) = Far::new(Nfsd::Own) else { return };
+    let (place, root) = (&far.place, far.server.root());
+    far.mount("");
+    for name in ["written", "emptied", "read"] {
+        fs::write(place.at("m").join(name), "old").unwrap();
+        assert_eq!(fs::read(place.at("m").join(name)).unwrap(), b"old");
+        fs::remove_file(root.join(name)).unwrap();
+    }
+    fs::write(place.at("m/written"), "new").unwrap();
+    assert_eq!(fs::read(root.join("written")).unwrap(), b"new");
+    File::options().write(true).create(true).open(place.at("m/emptied")).unwrap();
+    assert_eq!(fs::read(root.join("emptied")).unwrap(), b"");
+    let missing = File::options().append(true).open(place.at("m/read")).unwrap_err();
+    assert_eq!(missing.raw_os_error(), Some(2));
+    place.unmount("m");
+}

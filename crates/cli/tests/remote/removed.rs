@@ -49,3 +49,22 @@ fn what_was_opened_without_asking_the_host_is_not_lost_with_its_name() {
     left.sort();
     assert_eq!(left, ["replaced After", "replaced Before", "replaced Never"]);
 }
+
+#[test]
+fn a_name_that_another_client_removed_can_be_made_again_at_once() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    far.mount(&[]);
+    for name in ["written", "emptied", "read"] {
+        fs::write(place.at("m").join(name), "old").unwrap();
+        assert_eq!(fs::read(place.at("m").join(name)).unwrap(), b"old");
+        fs::remove_file(place.at("far").join(name)).unwrap();
+    }
+    fs::write(place.at("m/written"), "new").unwrap();
+    assert_eq!(fs::read(place.at("far/written")).unwrap(), b"new");
+    File::options().write(true).create(true).open(place.at("m/emptied")).unwrap();
+    assert_eq!(fs::read(place.at("far/emptied")).unwrap(), b"");
+    let missing = File::options().append(true).open(place.at("m/read")).unwrap_err();
+    assert_eq!(missing.raw_os_error(), Some(2));
+    place.run(&["umount", "m"]).ok();
+}

@@ -9,7 +9,7 @@ use outrigger_core::gate::Gate;
 use outrigger_core::ops::{FSync, Flush, GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{
-    Answer, Backing, Credentials, Cx, FileKind, Handle, LockOwner, Node, OpCode, Reply, lock,
+    Answer, Backing, Credentials, Cx, Errno, Error, FileKind, Handle, LockOwner, Node, OpCode, Reply, lock,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -64,11 +64,22 @@ impl Inner {
             }
             let (node, flags) = (op.node, op.flags);
             let mut reply = self.make_change(cx, op.into()).await;
-            if let Reply::Opened(opened) = &mut reply {
-                self.note_opened(node, flags, opened);
+            match &mut reply {
+                Reply::Opened(opened) => self.note_opened(node, flags, opened),
+                Reply::Error(error) => self.note_displaced(node, error),
+                _ => {}
             }
             reply
         })
+    }
+
+    /// Notes if something could not be done with a file by its node because it is gone, or under another name. The name is asked about
+    /// anew then, and `ESTALE` has the kernel look it up again: open(2) with `O_CREAT` makes the file.
+    pub(crate) fn note_displaced(&self, node: Node, error: &mut Error) {
+        if [Errno::ENOENT, Errno::ESTALE].contains(&error.errno) {
+            lock(&self.table).displaced(node);
+            error.errno = Errno::ESTALE;
+        }
     }
 
     /// Whether all content of a file that is opened for reading was known once.

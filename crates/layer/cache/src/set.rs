@@ -47,14 +47,14 @@ impl Inner {
     pub(crate) fn setattr<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: SetAttr) -> Answer<'a> {
         match self.set_later(cx, &op) {
             Some(attr) => Answer::Ready(Reply::Attrs(Attrs { attr, ttl: Ttl::NEVER })),
-            None if !self.below().abilities.attrs_may_fail || self.settable.has(&op.attrs) => {
-                self.change(cx, op.into())
-            }
             None => Answer::later(async move {
-                let attrs = op.attrs.clone();
-                let reply = self.change(cx, op.into()).await;
-                if matches!(reply, Reply::Attrs(_)) {
-                    self.settable.learn(&attrs);
+                let may_fail = self.below().abilities.attrs_may_fail && !self.settable.has(&op.attrs);
+                let (node, attrs) = (op.node, may_fail.then(|| op.attrs.clone()));
+                let mut reply = self.make_change(cx, op.into()).await;
+                match (&mut reply, attrs) {
+                    (Reply::Attrs(_), Some(attrs)) => self.settable.learn(&attrs),
+                    (Reply::Error(error), _) => self.note_displaced(node, error),
+                    _ => {}
                 }
                 reply
             }),

@@ -231,6 +231,14 @@ impl Table {
         self.weigh(dir);
     }
 
+    /// The file is not where it was found last: others have changed that directory.
+    pub(crate) fn displaced(&mut self, node: Node) {
+        self.invalidate_attr(node);
+        let Some(dir) = self.record(node).and_then(|record| record.dir) else { return };
+        self.invalidate_attr(dir);
+        self.change_names(dir, Names::invalidate);
+    }
+
     /// Learns from an answer to a query what a name leads to, which is fresh `until` then; returns until when it
     /// is fresh indeed.
     pub(crate) fn learn_name(
