@@ -4,7 +4,7 @@
 use crate::export::{Export, Outcome, name};
 use crate::files::Used;
 use crate::handle::FileId;
-use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::attr::{MODE_PERMISSIONS, SET_ID};
 use outrigger_core::ops::{
     Create, Link, Lookup, MkDir, MkNod, OpenFlags, Parent, Release, Rename, RenameFlags, RmDir, SetAttr,
     SymLink, Unlink,
@@ -205,13 +205,16 @@ impl Export {
     /// What a new file begins with: its mode, what is set together with its name, and what is set after that.
     fn beginning(&self, attrs: SetAttrs, mode: u32) -> (u32, Option<Box<SetAttrs>>, SetAttrs) {
         let mode = attrs.mode.unwrap_or(mode) & MODE_PERMISSIONS;
-        let SetAttrs { size, .. } = attrs;
+        let SetAttrs { size, uid, gid, .. } = attrs;
         let together = SetAttrs { mode: None, size: None, ..attrs };
-        let size = SetAttrs { size: size.filter(|&size| size > 0), ..SetAttrs::default() };
+        // The change of the owner takes set-id bits away.
+        let again = (uid.is_some() || gid.is_some()) && mode & SET_ID != 0;
+        let size = size.filter(|&size| size > 0);
+        let rest = SetAttrs { size, mode: again.then_some(mode), ..SetAttrs::default() };
         match self.abilities.initial_attrs {
-            _ if together == SetAttrs::default() => (mode, None, size),
-            true => (mode, Some(Box::new(together)), size),
-            false => (mode, None, SetAttrs { size: size.size, ..together }),
+            _ if together == SetAttrs::default() => (mode, None, rest),
+            true => (mode, Some(Box::new(together)), rest),
+            false => (mode, None, SetAttrs { size, mode: rest.mode, ..together }),
         }
     }
 

@@ -90,6 +90,20 @@ fn a_file_is_made_once_with_each_way_to_create() {
 }
 
 #[test]
+fn a_new_file_has_its_set_id_bits_and_its_group() {
+    each(|client, root| {
+        let attrs = SetAttrs { mode: Some(Mode(0o6755)), gid: Some(7), ..SetAttrs::NONE };
+        let how = CreateHow::Guarded(attrs);
+        let file = client.call::<nfs::Create>(&CreateArgs { at: at(root, "file"), how }).unwrap();
+        let dir = client.call::<nfs::MkDir>(&MkDirArgs { at: at(root, "dir"), attrs }).unwrap();
+        for made in [file.object.unwrap(), dir.object.unwrap()] {
+            let attrs = client.call::<nfs::GetAttr>(&made).unwrap();
+            assert_eq!((attrs.mode, attrs.gid), (Mode(0o6755), 7));
+        }
+    });
+}
+
+#[test]
 fn a_call_that_is_repeated_on_another_connection_happens_once() {
     let running = serve(vec![tree("/", mem())], options());
     let mut first = Client::new(running.address);
