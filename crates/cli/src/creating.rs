@@ -19,10 +19,11 @@ pub fn open(place: &Place, flags: OpenFlags, create: bool, mode: u32) -> Result<
     for _ in 0..LINKS_MAX {
         match place.find(Follow::Yes) {
             Ok(inode) if inode.is_dir() => return Err(Errno::EISDIR.into()),
-            Ok(inode) => {
-                let file = inode.open(flags)?;
-                return Ok((inode, file));
-            }
+            Ok(inode) => match inode.open(flags) {
+                // Its name was cached: it is asked about anew, as the kernel does.
+                Err(error) if error.errno == Errno::ESTALE => continue,
+                file => return Ok((inode, file?)),
+            },
             Err(error) if error.errno == Errno::ENOENT && create => {}
             Err(error) => return Err(error),
         }

@@ -227,8 +227,16 @@ fn a_name_that_another_client_removed_can_be_made_again_at_once() {
     }
     fs::write(place.at("m/written"), "new").unwrap();
     assert_eq!(fs::read(root.join("written")).unwrap(), b"new");
-    File::options().write(true).create(true).open(place.at("m/emptied")).unwrap();
+    File::options().write(true).create(true).truncate(false).open(place.at("m/emptied")).unwrap();
     assert_eq!(fs::read(root.join("emptied")).unwrap(), b"");
+    for vanished in ["moded", "cut"] {
+        fs::write(place.at("m").join(vanished), "old").unwrap();
+        fs::remove_file(root.join(vanished)).unwrap();
+    }
+    let mode = PermissionsExt::from_mode(0o600);
+    assert_eq!(fs::set_permissions(place.at("m/moded"), mode).unwrap_err().raw_os_error(), Some(2));
+    place.run_as("truncate", &["-s", "5", "m/cut"]).ok();
+    assert_eq!(fs::read(root.join("cut")).unwrap(), [0; 5]);
     let missing = File::options().append(true).open(place.at("m/read")).unwrap_err();
     assert_eq!(missing.raw_os_error(), Some(2));
     place.unmount("m");

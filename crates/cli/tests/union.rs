@@ -3,6 +3,7 @@
 
 mod support;
 
+use outrigger_remote::{HOST, Sshd};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use support::{Place, can_mount, kill_server, status};
@@ -108,4 +109,36 @@ fn a_copy_that_does_not_fit_leaves_its_room_to_others() {
     // umount(8) does not wait for the server, which has a directory of it open until it ends.
     place.unmount("upper");
     assert!(place.at("lower/small").exists());
+}
+
+/// Files of which all content is cached are opened by handles of the cache, which the union passes on.
+#[test]
+fn a_union_over_a_host_is_read_again_and_its_links_stay_inside() {
+    if let Some(missing) = Sshd::missing() {
+        assert!(std::env::var_os("CI").is_none(), "{missing} must be here");
+        eprintln!("SKIPPED: there is no {missing}");
+        return;
+    }
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new().trusting();
+    fs::create_dir(place.at("sshd")).unwrap();
+    fs::create_dir(place.at("upper")).unwrap();
+    let sshd = Sshd::start(place.at("sshd")).unwrap();
+    place.file("far/sub/deep/file", "inside\n");
+    place.file("out", "of this machine\n");
+    std::os::unix::fs::symlink("../out", place.at("far/sub/up")).unwrap();
+    let option = format!("F={}", sshd.configuration().display());
+    let location = format!("{HOST}:{}", place.at("far").display());
+    place.run(&["mount", "--layer", "union=upper=upper", "-o", &option, &location, "m"]).ok();
+    for _ in 0..3 {
+        assert_eq!(fs::read_to_string(place.at("m/sub/deep/file")).unwrap(), "inside\n");
+    }
+    assert_eq!(fs::read_link(place.at("m/sub/up")).unwrap().to_str(), Some("../out"));
+    fs::rename(place.at("m/sub/up"), place.at("m/up")).unwrap();
+    assert_eq!(fs::read(place.at("m/up")).unwrap_err().raw_os_error(), Some(1));
+    assert_eq!(fs::write(place.at("m/up"), "").unwrap_err().raw_os_error(), Some(1));
+    assert_eq!(fs::read_to_string(place.at("out")).unwrap(), "of this machine\n");
+    place.run(&["umount", "m"]).ok();
 }

@@ -28,7 +28,8 @@ number! {
     Generation
 }
 number! {
-    /// What [`crate::ops::Open`] and its relatives returned; 0 for stateless drivers.
+    /// What [`crate::ops::Open`] and its relatives returned; 0 for stateless drivers. Below 2^62, so that a layer over two trees can add
+    /// which one it is of.
     Handle
 }
 number! {

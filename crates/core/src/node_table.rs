@@ -179,19 +179,14 @@ impl NodeTable {
     /// As [`NodeTable::path`], of a file with several names by the shortest way.
     ///
     /// # Errors
-    /// As [`NodeTable::path`].
+    /// As [`NodeTable::path`], when no way is left.
     pub fn shortest_path(&self, node: Node) -> Result<Vec<Name>> {
-        let names = self.names(node)?;
-        if names.len() < 2 {
-            return self.path(node);
-        }
-        let mut paths = Vec::new();
-        for (dir, name) in names {
-            let mut path = self.path(dir)?;
-            path.push(name);
-            paths.push(path);
-        }
-        Ok(paths.into_iter().min_by_key(Vec::len).unwrap_or_default())
+        let ways = self.names(node)?.into_iter().filter_map(|(dir, name)| {
+            let mut way = self.path(dir).ok()?;
+            way.push(name);
+            Some(way)
+        });
+        ways.min_by_key(Vec::len).map_or_else(|| self.path(node), Ok)
     }
 
     /// All names of `node`, each with its directory, the last one found first.

@@ -784,7 +784,8 @@ operations! {
         node: Node,
     } -> Done [syncs_tree()];
 
-    /// One path of a node from the root, starting with `/`, as far as the driver knows: for people, not for programs.
+    /// One path of a node from the root, starting with `/`, as far as the driver knows. Drivers of trees of other hosts give the
+    /// shortest one, by which the layer `contain` decides how far a symbolic link may climb.
     41 Query Locate locate {
         /// The node.
         node: Node,

@@ -52,7 +52,7 @@ pub enum User {
 
 /// The layers that the tree of a host has anyway.
 #[derive(Default)]
-pub struct OfHost {
+pub struct HostLayers {
     /// The cache, unless the user has put one among the layers.
     pub cached: Option<Cached>,
     /// What becomes of symbolic links.
@@ -109,7 +109,7 @@ pub fn stack(
     (user, usage): (User, Usage),
     site: (&Arc<Threads>, Option<&dyn registry::Trees>),
     keep: Option<&Arc<dyn Keep>>,
-    host: OfHost,
+    host: HostLayers,
 ) -> Result<Layered, Failure> {
     let (runtime, trees) = site;
     let runtime = Arc::clone(runtime) as Arc<dyn Runtime>;
@@ -123,26 +123,36 @@ pub fn stack(
         trees,
         keep,
     };
-    // What completes the tree, or caches it, stands below.
-    let last = specs.iter().rposition(|spec| ["simulate", "cache"].contains(&name(spec)));
-    let (below, above) = specs.split_at(last.map_or(0, |last| last + 1));
+    let (below, above) = specs.split_at(nearest(specs));
     for spec in below {
         builder = builder.push_named(spec)?;
     }
     if let Some(Cached { options, disk }) = host.cached {
         builder = builder.push("cache", "cache", |site| Cache::at(&options, disk, site))?;
     }
-    if host.links.act() {
-        let contain = Contain::new(host.links, &builder.stack.top().abilities());
-        builder = builder.push("contain", "contain", |_| Ok(Made::layer(contain)))?;
+    if host.links.change_targets() {
+        builder = builder.contain(host.links)?;
     }
     for spec in above {
         builder = builder.push_named(spec)?;
+        if host.links.contain && name(spec) == outrigger_layer_union::LAYER.name {
+            // What is copied to the upper tree has the targets of the lower one, and can be moved there.
+            builder = builder.contain(host.links)?;
+        }
     }
     let StackBuilder { stack, controls, .. } = builder;
     let fault = controls.iter().find_map(|control| control.downcast_ref::<FaultControl>()).cloned();
     let caches = controls.iter().filter_map(|control| control.downcast_ref::<Control>()).cloned().collect();
     Ok(Layered { names: stack.names(), service: stack.service(), caches, fault })
+}
+
+/// How many of the layers stand below those of a host: what completes the tree, and a cache of it, which keeps targets of symbolic links
+/// as the server has them. From layers with names or trees of their own on, targets are no longer those of the server.
+fn nearest(specs: &[String]) -> usize {
+    let of_server = specs.iter().take_while(|spec| !["crypt", "union"].contains(&name(spec))).count();
+    let completes = specs.iter().rposition(|spec| name(spec) == "simulate");
+    let caches = specs[..of_server].iter().rposition(|spec| name(spec) == "cache");
+    completes.max(caches).map_or(0, |last| last + 1)
 }
 
 /// A stack while layers are added to it.
@@ -158,6 +168,12 @@ struct StackBuilder<'a> {
 }
 
 impl StackBuilder<'_> {
+    /// Adds the layer that contains symbolic links.
+    fn contain(self, links: LinkOptions) -> Result<Self, Failure> {
+        let contain = Contain::new(links, &self.stack.top().abilities());
+        self.push("contain", "contain", |_| Ok(Made::layer(contain)))
+    }
+
     /// Adds the layer that `spec` asks for.
     fn push_named(self, spec: &str) -> Result<Self, Failure> {
         let name = name(spec);
@@ -206,13 +222,17 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_cache_of_remote_trees_stands_on_the_driver_and_what_completes_it() {
+    fn the_layers_of_hosts_stand_on_the_driver_and_what_completes_it() {
         let runtime = Arc::new(Threads::new());
         for (specs, expected) in [
-            (&[][..], &["cache"][..]),
-            (&["readonly"], &["cache", "readonly"]),
-            (&["simulate"], &["simulate", "cache"]),
-            (&["readonly", "simulate", "deadline=5"], &["readonly", "simulate", "cache", "deadline"]),
+            (&[][..], &["cache", "contain"][..]),
+            (&["readonly"], &["cache", "contain", "readonly"]),
+            (&["simulate"], &["simulate", "cache", "contain"]),
+            (
+                &["readonly", "simulate", "deadline=5"],
+                &["readonly", "simulate", "cache", "contain", "deadline"],
+            ),
+            (&["readonly", "cache", "deadline=5"], &["readonly", "cache", "cache", "contain", "deadline"]),
         ] {
             let specs: Vec<String> = specs.iter().map(|&spec| spec.to_owned()).collect();
             let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
@@ -223,10 +243,10 @@ mod tests {
                 (User::Mount, Usage::Changes),
                 (&runtime, None),
                 None,
-                OfHost { cached, ..OfHost::default() },
+                HostLayers { cached, links: LinkOptions { contain: true, ..LinkOptions::default() } },
             );
             let Ok(layered) = layered else { panic!("{specs:?} is refused") };
-            assert_eq!((layered.names, layered.caches.len()), (expected.to_vec(), 1));
+            assert_eq!(layered.names, expected);
         }
     }
 

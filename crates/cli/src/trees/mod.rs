@@ -21,7 +21,7 @@ use crate::drivers::{DriverOptions, declared, opened, scheme, that_has};
 use crate::location::{Base, Location, TreeName, without_password};
 use crate::notes::{self, Root};
 use crate::status::Failure;
-use layers::{Cached, Layered, OfHost, User};
+use layers::{Cached, HostLayers, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::registry::{self, Address, Control, Lasts};
 use outrigger_core::survive::Word;
@@ -85,7 +85,7 @@ impl Tree {
             user,
             (&trees.runtime, Some(trees)),
             None,
-            OfHost::default(),
+            HostLayers::default(),
         )?;
         Ok(Tree::new(layered, opened.control, None))
     }
@@ -176,7 +176,7 @@ pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<O
         }
         _ => (driver(trees, name, &options, None)?, None, None),
     };
-    let above = OfHost { cached: cache.map(|options| Cached { options, disk: None }), links };
+    let above = HostLayers { cached: cache.map(|options| Cached { options, disk: None }), links };
     let user = (User::Command, trees.usage_of(name));
     let layered =
         layers::stack((service, &shown(name)), layers, user, (&trees.runtime, Some(trees)), None, above)?;
@@ -339,7 +339,7 @@ pub fn mountable(
         }
         _ => below(trees, location, &options, keep)?,
     };
-    let above = OfHost { cached: cache.map(|options| Cached { options, disk }), links };
+    let above = HostLayers { cached: cache.map(|options| Cached { options, disk }), links };
     let layered = layers::stack(
         (service, &shown),
         &trees.options().layer,

@@ -306,3 +306,16 @@ fn a_server_in_the_foreground_never_asks_at_a_terminal() {
     auto.place.run(&["umount", "m"]).ok();
     session.wait().unwrap();
 }
+
+#[test]
+fn a_link_that_leads_out_after_its_directory_was_moved_is_refused() {
+    let Some(auto) = Auto::far() else { return };
+    fs::create_dir_all(auto.place.at("far/a/b")).unwrap();
+    std::os::unix::fs::symlink("../../d/file", auto.place.at("far/a/b/up")).unwrap();
+    auto.mount(&auto.lines(), &[]);
+    assert_eq!(fs::read_to_string(auto.at("far/a/b/up")).unwrap(), "far\n");
+    fs::rename(auto.at("far/a/b"), auto.at("far/moved")).unwrap();
+    let refused = fs::read_link(auto.at("far/moved/up")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::PERM.raw_os_error()));
+    auto.place.run(&["umount", "m"]).ok();
+}

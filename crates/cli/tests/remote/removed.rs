@@ -62,9 +62,28 @@ fn a_name_that_another_client_removed_can_be_made_again_at_once() {
     }
     fs::write(place.at("m/written"), "new").unwrap();
     assert_eq!(fs::read(place.at("far/written")).unwrap(), b"new");
-    File::options().write(true).create(true).open(place.at("m/emptied")).unwrap();
+    File::options().write(true).create(true).truncate(false).open(place.at("m/emptied")).unwrap();
     assert_eq!(fs::read(place.at("far/emptied")).unwrap(), b"");
     let missing = File::options().append(true).open(place.at("m/read")).unwrap_err();
     assert_eq!(missing.raw_os_error(), Some(2));
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
+fn a_file_whose_place_was_taken_by_a_link_is_looked_up_again() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    far.mount(&[]);
+    place.file("far/target", "target\n");
+    for name in ["read", "written", "stat"] {
+        fs::write(place.at("m").join(name), "old").unwrap();
+        fs::remove_file(place.at("far").join(name)).unwrap();
+        std::os::unix::fs::symlink("target", place.at("far").join(name)).unwrap();
+    }
+    fs::set_permissions(place.at("m/stat"), std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+    assert!(fs::symlink_metadata(place.at("m/stat")).unwrap().is_symlink());
+    fs::write(place.at("m/written"), "new\n").unwrap();
+    assert_eq!(fs::read_to_string(place.at("far/target")).unwrap(), "new\n");
+    assert!(fs::symlink_metadata(place.at("m/written")).unwrap().is_symlink());
     place.run(&["umount", "m"]).ok();
 }

@@ -89,8 +89,14 @@ fn hard_links_by_key_and_by_command() {
     let deep = find(&table, "a/b");
     table.linked(one, deep, &name("four")).expect("link");
     assert_eq!(table.shortest_path(one).map(|path| path.len()), Ok(1));
+    let gone = find(&table, "gone");
+    table.linked(one, gone, &name("five")).expect("link");
+    table.removed(Node::ROOT, &name("gone"));
+    assert_eq!(table.shortest_path(one).map(|path| path.len()), Ok(1), "a way that is gone does not count");
+    table.removed(gone, &name("five"));
     table.removed(deep, &name("four"));
-    table.forget(one, 1);
+    table.forget(one, 2);
+    table.forget(gone, 1);
     table.forget(deep, 1);
     for (gone, left) in [("three", "two"), ("one", "two")] {
         table.removed(Node::ROOT, &name(gone));

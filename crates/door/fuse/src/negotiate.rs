@@ -172,6 +172,7 @@ mod tests {
             (InitFlags::ALLOW_IDMAP, false),
             (InitFlags::OVER_IO_URING, false),
             (InitFlags::HAS_RESEND, true),
+            (InitFlags::CACHE_SYMLINKS, true),
         ] {
             assert_eq!(plain.has(ability), on, "{ability:?}");
         }
@@ -179,6 +180,9 @@ mod tests {
         let options = Options { writeback: true, ..Options::default() };
         let writeback = agree(&kernel(45), &options, &abilities, false).unwrap().unwrap();
         assert!(writeback.has(InitFlags::WRITEBACK_CACHE) && !writeback.has(InitFlags::PASSTHROUGH));
+        let by_place = Abilities { targets_by_place: true, ..abilities };
+        let asked = agree(&kernel(45), &Options::default(), &by_place, false).unwrap().unwrap();
+        assert!(!asked.has(InitFlags::CACHE_SYMLINKS));
     }
 
     #[test]

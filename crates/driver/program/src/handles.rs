@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 /// Set in handles of directories; the others have the flags of open(2).
-const DIRECTORY: u64 = 1 << 63;
+const DIRECTORY: u64 = 1 << 61;
 /// Flags that decide what can be done by a handle.
 const KEPT: OpenFlags = OpenFlags::WRITE_ONLY
     .union(OpenFlags::READ_WRITE)

@@ -73,6 +73,21 @@ impl Inner {
         })
     }
 
+    /// The kind of a file, if it is known.
+    pub(crate) fn kind(&self, node: Node) -> Option<FileKind> {
+        lock(&self.table).record(node)?.kind()
+    }
+
+    /// Refuses attributes of a file of another kind than was `known`, which others have put in the place of this one: a kernel would give up the node.
+    pub(crate) fn check_kind(&self, node: Node, known: Option<FileKind>, reply: &mut Reply) {
+        let Reply::Attrs(attrs) = reply else { return };
+        if known.is_some_and(|known| known != attrs.attr.kind()) {
+            let mut error = Errno::ESTALE.because("another kind of file has taken its place");
+            self.note_displaced(node, &mut error);
+            *reply = Reply::Error(error);
+        }
+    }
+
     /// Notes if something could not be done with a file by its node because it is gone, or under another name. The name is asked about
     /// anew then, and `ESTALE` has the kernel look it up again: open(2) with `O_CREAT` makes the file.
     pub(crate) fn note_displaced(&self, node: Node, error: &mut Error) {

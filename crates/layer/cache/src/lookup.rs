@@ -163,6 +163,7 @@ impl Inner {
         }
         let asked = self.asked();
         let mut reply = self.below().service.call(cx, request).await;
+        self.check_kind(node, self.kind(node), &mut reply);
         if let Reply::Attrs(attrs) = &mut reply {
             let until = lock(&self.table).learn_attr(node, &mut attrs.attr, asked);
             attrs.ttl = ttl(self.now(), until);

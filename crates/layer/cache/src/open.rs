@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The high bits of handles of our own. Drivers count theirs from below.
-const OWN: u64 = 0xffff << 48;
+/// The high bits of handles of our own. Drivers count theirs from below, and layers above put two bits beside them.
+const OWN: u64 = 0x3fff << 48;
 /// Set in those of directories.
 const DIRECTORY: u64 = 1 << 47;
 
@@ -302,7 +302,7 @@ impl Handles {
     fn own_of(&self, node: Node) -> Vec<Arc<OpenFile>> {
         let files = lock(&self.files);
         let own = files.open.range((node, Handle(OWN))..=(node, Handle(u64::MAX)));
-        own.map(|(_, (open, _))| Arc::clone(open)).collect()
+        own.filter(|((_, handle), _)| is_own(*handle)).map(|(_, (open, _))| Arc::clone(open)).collect()
     }
 
     /// Notes for another process by which handle a file is open below.

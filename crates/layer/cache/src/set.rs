@@ -49,11 +49,16 @@ impl Inner {
             Some(attr) => Answer::Ready(Reply::Attrs(Attrs { attr, ttl: Ttl::NEVER })),
             None => Answer::later(async move {
                 let may_fail = self.below().abilities.attrs_may_fail && !self.settable.has(&op.attrs);
-                let (node, attrs) = (op.node, may_fail.then(|| op.attrs.clone()));
+                // What is set by an open file does not depend on its name.
+                let node = op.handle.is_none().then_some(op.node);
+                let (kind, attrs) = (self.kind(op.node), may_fail.then(|| op.attrs.clone()));
                 let mut reply = self.make_change(cx, op.into()).await;
+                node.into_iter().for_each(|node| self.check_kind(node, kind, &mut reply));
                 match (&mut reply, attrs) {
                     (Reply::Attrs(_), Some(attrs)) => self.settable.learn(&attrs),
-                    (Reply::Error(error), _) => self.note_displaced(node, error),
+                    (Reply::Error(error), _) => {
+                        node.into_iter().for_each(|node| self.note_displaced(node, error))
+                    }
                     _ => {}
                 }
                 reply

@@ -6,8 +6,9 @@
 //! the link, so it is decided at each [`ReadLink`], by [`Locate`]; a cache below keeps the targets as the server has them, and
 //! [`Abilities::targets_by_place`] keeps the kernel from caching what it was shown.
 //!
-//! Limits: where the tree below has no `Locate`, a link counts as one in the root. A link with several names counts as the one
-//! nearest to the root. A directory that is moved while a program is on its way through a link of it is the same race as on a disk.
+//! Limits: `Locate` below gives the shortest of the paths that are known, as drivers of hosts do; where there is none, a link counts as
+//! one in the root. A link with several names counts as the one nearest to the root, and an absolute target of it is not shown
+//! as a relative one. While a program is on its way through a link, a server that moves the directory can lead it out.
 #![forbid(unsafe_code)]
 
 mod options;
@@ -16,7 +17,7 @@ mod target;
 pub use options::{OPTIONS, Options};
 
 use bytes::Bytes;
-use outrigger_core::ops::{Locate, ReadLink};
+use outrigger_core::ops::{GetAttr, Locate, ReadLink};
 use outrigger_core::{
     Abilities, Answer, Cx, Errno, Layer, Node, Place, Reply, Request, Result, Service, Target, ask,
 };
@@ -32,9 +33,9 @@ pub struct Contain {
 
 /// Where a link is.
 struct At {
-    /// The path of the root at the server.
+    /// The path of the root at the server; `None` where absolute targets cannot be shown as relative ones.
     base: Option<Vec<u8>>,
-    /// How many levels it is below the root.
+    /// How many levels the link is below the root, by the shortest way; 0 if it has a name that is not below the root.
     depth: usize,
 }
 
@@ -68,13 +69,14 @@ impl Contain {
         };
         let path = ask(next, cx, Locate { node }).await?;
         let root = root.strip_suffix(b"/").unwrap_or(&root);
-        let base = self.root_at.as_ref().map(|base| [base, root].concat());
         let depth = match path.strip_prefix(root) {
             Some(rest) if rest.starts_with(b"/") => target::names(rest).count(),
-            // It has another name, which is outside.
             _ => 0,
         };
-        Ok(At { base, depth })
+        // From names at several depths, one relative target leads to several files.
+        let links = ask(next, cx, GetAttr { node, handle: None }).await?.attr.nlink;
+        let base = self.root_at.as_ref().filter(|_| depth > 0 && links == 1);
+        Ok(At { base: base.map(|base| [base, root].concat()), depth })
     }
 }
 
@@ -100,17 +102,33 @@ impl Layer for Contain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::{Credentials, Stack};
+    use outrigger_core::reply::{Attrs, Ttl};
+    use outrigger_core::{Attr, Credentials, Stack};
     use outrigger_sim::{Scripted, Sim, Step};
 
     /// A tree with one link, which is at `path`, seen from the directory `/d`.
     fn shown(path: &'static str, target: &'static str, options: Options) -> Result<String, Errno> {
+        with_links(1, path, target, options)
+    }
+
+    /// The same, of a link with so many names.
+    fn with_links(
+        nlink: u32,
+        path: &'static str,
+        target: &'static str,
+        options: Options,
+    ) -> Result<String, Errno> {
         let text =
             |text: &str| Step::Now(Reply::Target(Target::new(text.as_bytes().to_vec()).expect("a target")));
         let driver = Scripted::new(&Sim::new(0), move |_, request| match request {
             Request::ReadLink(_) => text(target),
+            Request::Locate(_) if path.is_empty() => Step::Now(Reply::Error(Errno::ENOSYS.into())),
             Request::Locate(Locate { node: Node::ROOT }) => text("/d"),
             Request::Locate(_) => text(path),
+            Request::GetAttr(_) => {
+                let attr = Attr { nlink, ..Attr::default() };
+                Step::Now(Reply::Attrs(Attrs { attr, ttl: Ttl::NEVER }))
+            }
             _ => Step::Now(Reply::Error(Errno::ENOSYS.into())),
         });
         let below = Abilities { root_at: Some(Bytes::from_static(b"/srv")), ..driver.abilities() };
@@ -137,12 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn a_link_whose_place_is_not_known_counts_as_one_in_the_root() {
+        assert_eq!(shown("", "../x", CONTAIN), Err(Errno::EPERM));
+        assert_eq!(shown("", "/srv/d/x", CONTAIN), Err(Errno::EPERM));
+        assert_eq!(shown("", "x", CONTAIN).as_deref(), Ok("x"));
+    }
+
+    #[test]
     fn an_absolute_target_in_the_tree_becomes_relative() {
         let transform = Options { contain: false, transform: true };
         for options in [CONTAIN, transform] {
             assert_eq!(shown("/d/sub/link", "/srv/d/x", options).as_deref(), Ok("../x"));
         }
         assert_eq!(shown("/d/sub/link", "/srv/x", CONTAIN), Err(Errno::EPERM));
+        assert_eq!(with_links(2, "/d/sub/link", "/srv/d/x", CONTAIN), Err(Errno::EPERM));
+        assert_eq!(shown("/other/link", "/srv/d/x", CONTAIN), Err(Errno::EPERM));
         assert_eq!(shown("/d/sub/link", "/srv/x", transform).as_deref(), Ok("/srv/x"));
         assert_eq!(shown("/d/sub/link", "/etc", transform).as_deref(), Ok("/etc"));
     }

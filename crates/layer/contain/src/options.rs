@@ -55,7 +55,7 @@ impl Options {
     }
 
     /// Whether targets are shown otherwise than the server has them.
-    pub fn act(&self) -> bool {
+    pub fn change_targets(&self) -> bool {
         self.contain || self.transform
     }
 }

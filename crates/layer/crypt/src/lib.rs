@@ -323,6 +323,7 @@ impl Layer for Crypt {
             ops,
             max_io,
             cookies_by_name: false,
+            root_at: None,
             initial_attrs: false,
             async_create: false,
             in_order: false,

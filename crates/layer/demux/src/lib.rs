@@ -117,7 +117,9 @@ impl Service for Demux {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities::new("demux", "many trees", OpSet::all().without(NOT_PASSED))
+        let ops = OpSet::all().without(NOT_PASSED);
+        // Of trees that are opened later, some may be like this.
+        Abilities { targets_by_place: true, ..Abilities::new("demux", "many trees", ops) }
     }
 
     fn attach(&self, notify: Arc<dyn Notify>) {

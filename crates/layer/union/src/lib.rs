@@ -303,6 +303,7 @@ impl Layer for Union {
             async_create: false,
             attrs_may_fail: upper.attrs_may_fail,
             targets_by_place: upper.targets_by_place || below.targets_by_place,
+            root_at: None,
             acl: upper.acl,
             time_unit: upper.time_unit.max(below.time_unit),
             negative_ttl: upper.negative_ttl.min(below.negative_ttl),
@@ -439,7 +440,7 @@ impl Both<'_> {
     }
 
     fn locate(&self, node: Node) -> Result<Target> {
-        let path = self.nodes().table().path(node)?;
+        let path = self.nodes().table().shortest_path(node)?;
         let path: Vec<u8> = path.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
         Target::new(if path.is_empty() { b"/".to_vec() } else { path })
     }
