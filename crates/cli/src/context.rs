@@ -10,7 +10,7 @@ use crate::trees::Trees;
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::{Cancel, Name, Result};
 use outrigger_host::take_umask;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -31,6 +31,8 @@ pub struct Context {
     /// Which options were accepted, where there are trees of several drivers.
     sides: RefCell<Option<Rc<Sides>>>,
     report: Rc<Report>,
+    /// The exit status, if it is not that of the report.
+    exit: Cell<Option<u8>>,
 }
 
 /// A place in a tree.
@@ -138,7 +140,8 @@ impl Context {
     ) -> Self {
         let report = Rc::new(Report::new(command));
         let trees = Trees::new(only_looks, options, cancel.clone(), Rc::clone(&report));
-        Context { command, json, cancel, umask: take_umask(), trees, sides: RefCell::default(), report }
+        let (umask, sides, exit) = (take_umask(), RefCell::default(), Cell::default());
+        Context { command, json, cancel, umask, trees, sides, report, exit }
     }
 
     /// The options for trees the user gave.
@@ -197,6 +200,16 @@ impl Context {
             Err(failure) => self.complain(failure.status, failure),
             Ok(()) => {}
         }
+    }
+
+    /// The command ends with this exit status, whatever was reported.
+    pub fn end_with(&self, status: u8) {
+        self.exit.set(Some(status));
+    }
+
+    /// What [`Context::end_with`] has set.
+    pub fn ends_with(&self) -> Option<u8> {
+        self.exit.get()
     }
 
     /// Prints an error on standard error, and remembers its status.

@@ -101,6 +101,9 @@ fn main() -> ExitCode {
         Some(program) if proxy::is_proxy(&program) => {
             proxy::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
+        Some(program) if outrigger_door_intercept::is_enter(&program) => {
+            outrigger_door_intercept::run(env::args_os().skip(1))
+        }
         _ if env::var_os(complete::SHELL).is_some() => complete::run(),
         _ => match cli::Cli::try_parse() {
             Ok(cli) => run(cli),

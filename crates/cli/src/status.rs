@@ -27,6 +27,8 @@ pub enum Exits {
     Drawing,
     /// As diff(1).
     Comparison,
+    /// That of the program that is run, as env(1).
+    Program,
     /// Of commands that exist here only.
     Own,
 }
@@ -36,6 +38,7 @@ impl Exits {
     pub fn code(self, status: Status) -> ExitCode {
         ExitCode::from(match (self, status) {
             (_, Status::Success) => 0,
+            (Exits::Program, _) => outrigger_door_intercept::NOT_STARTED,
             (Exits::Listing | Exits::Drawing | Exits::Comparison, Status::Serious) => 2,
             (_, Status::Minor | Status::Serious) => 1,
         })
@@ -43,7 +46,11 @@ impl Exits {
 
     /// The exit status for a command line that cannot be understood.
     pub fn usage(self) -> ExitCode {
-        ExitCode::from(if self == Exits::Plain { 1 } else { 2 })
+        ExitCode::from(match self {
+            Exits::Plain => 1,
+            Exits::Program => outrigger_door_intercept::NOT_STARTED,
+            _ => 2,
+        })
     }
 
     /// What each exit status means, for the manual.
@@ -66,6 +73,11 @@ impl Exits {
                 (0, "No difference was found."),
                 (1, "Differences were found."),
                 (2, "Something could not be read, or the command line is wrong."),
+            ],
+            Exits::Program => &[
+                (125, "COMMAND was not run, or what it has written is lost, as a message says."),
+                (126, "COMMAND cannot be executed."),
+                (127, "There is no COMMAND."),
             ],
             Exits::Own => &[
                 (0, "Everything was done."),

@@ -29,4 +29,4 @@ pub use start::{
     seal_descriptors, take_umask,
 };
 pub use terminal::ask_no_one;
-pub use users::{users_caches, users_state};
+pub use users::{users_caches, users_config, users_state};

@@ -8,6 +8,11 @@ pub fn users_caches() -> Option<PathBuf> {
     absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
 }
 
+/// For what the user writes: `$XDG_CONFIG_HOME`, else `$HOME/.config`; `None` as for [`users_caches`].
+pub fn users_config() -> Option<PathBuf> {
+    absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))
+}
+
 /// For what cannot be made again: `$XDG_STATE_HOME`, else `$HOME/.local/state`; `None` as for [`users_caches`].
 pub fn users_state() -> Option<PathBuf> {
     absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))

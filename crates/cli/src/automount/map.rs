@@ -125,6 +125,25 @@ impl Map {
         Map { hosts: schemes().map(|scheme| (scheme, String::new())).collect(), ..Map::default() }
     }
 
+    /// Adds a name that leads to a LOCATION, in which no character stands for others.
+    pub fn add(&mut self, name: &str, location: &OsStr, options: &str) {
+        let location = vec![Part::Text(location.as_bytes().to_vec())];
+        self.names.insert(name.into(), Target { location, options: options.to_owned() });
+    }
+
+    /// Refuses changes of all trees.
+    pub fn is_read_only(&mut self) {
+        let of_names = self.names.values_mut().map(|target| &mut target.options);
+        for options in of_names.chain(self.hosts.values_mut()) {
+            *options = if options.is_empty() { "ro".to_owned() } else { format!("{options},ro") };
+        }
+    }
+
+    /// The trees that it names.
+    pub(super) fn leads(&self) -> impl Iterator<Item = Leads> {
+        self.names.iter().map(|(name, target)| target.of(name))
+    }
+
     /// Reads a map. `permits` says why the options of a tree are refused, if they are.
     ///
     /// # Errors

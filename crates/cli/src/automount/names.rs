@@ -66,6 +66,20 @@ impl MapNames {
         Ok(MapNames { file, opening: Arc::new(Opening { options }), loaded })
     }
 
+    /// Those of a map that stays as it is.
+    ///
+    /// # Errors
+    /// A sentence about options that a tree does not take, or that need `--allow-programs`.
+    pub fn fixed(map: Map, options: TreeOptions) -> Result<Self, Failure> {
+        let trees = trees(options.clone());
+        for leads in map.leads().filter(|leads| !leads.options.is_empty()) {
+            options.allow("run", std::slice::from_ref(&leads.options), "")?;
+            check(&trees, &leads)?;
+        }
+        let loaded = Mutex::new(Loaded { map: Arc::new(map), stamp: None, wrong: None });
+        Ok(MapNames { file: None, opening: Arc::new(Opening { options }), loaded })
+    }
+
     /// The map as it is now; while there is something wrong with the file, as it was.
     fn map(&self) -> Arc<Map> {
         let mut loaded = lock(&self.loaded);

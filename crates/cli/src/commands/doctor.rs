@@ -14,6 +14,7 @@ use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 
 /// Arguments of `doctor`.
@@ -43,7 +44,8 @@ impl Run for Doctor {
     const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let mut findings = vec![kernel(), device(), helper(), namespaces(), sockets(), cache(), images()];
+        let mut findings =
+            vec![kernel(), device(), helper(), namespaces(), sockets(), cache(), images(), programs()];
         findings.extend(dead_mounts());
         let mut out = io::stdout().lock();
         for finding in &findings {
@@ -143,6 +145,24 @@ fn namespaces() -> Finding {
         Finding::new(CHECK, State::Good, "available", None)
     } else {
         Finding::new(CHECK, State::Limited, "none may be made", advice)
+    }
+}
+
+/// Whether `outrigger run` works: it is tried.
+fn programs() -> Finding {
+    const CHECK: &str = "run";
+    let words =
+        ["run", "--no-hosts", "--mounts", "/dev/null", "--map", "/outrigger-doctor=mem:", "--", "true"];
+    let advice = "outrigger run needs user namespaces, /dev/fuse and a mount namespace";
+    match Command::new("/proc/self/exe").args(words).stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => {
+            Finding::new(CHECK, State::Good, "programs find trees in a mount namespace", None)
+        }
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Finding::new(CHECK, State::Limited, said, Some(advice))
+        }
+        Err(error) => Finding::new(CHECK, State::Limited, error.to_string(), Some(advice)),
     }
 }
 

@@ -26,6 +26,7 @@ pub mod mv;
 pub mod readlink;
 pub mod rm;
 pub mod rmdir;
+pub mod run;
 pub mod serve;
 pub mod stat;
 pub mod status;
@@ -100,6 +101,7 @@ commands! {
     #[doc = "Write standard input to a file"] write::Write;
     #[doc = "Mount a tree in a directory"] mount::Mount;
     #[doc = "Mount trees in a directory when their names are used"] automount::Automount;
+    #[doc = "Run a program that finds trees in its file system"] run::Run;
     #[doc = "Run a FUSE program and restart it when it crashes, without losing the mount"] guard::Guard;
     #[doc = "Export trees to other machines"] serve::Serve;
     #[doc = "Make and check encrypted trees, change their passphrases"] crypt::Crypt;
@@ -134,7 +136,7 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     if let Some(error) = messages::unsaid() {
         context.complain(Status::Minor, format_args!("write error: {error}"));
     }
-    match caught.and_then(|caught| caught.exit_status()) {
+    match context.ends_with().or_else(|| caught?.exit_status()) {
         Some(status) => ExitCode::from(status),
         None => C::EXITS.code(context.status()),
     }

@@ -82,6 +82,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "guard",
         &["outrigger guard -- sshfs host:/ /mnt/host", "outrigger --timeout 2 guard -- bindfs src mnt"],
     ),
+    (
+        "run",
+        &[
+            "outrigger run -- grep -r main /sftp/build@host/src",
+            "outrigger run --map /data=disk.img --read-only -- python3 analyse.py /data",
+        ],
+    ),
     ("serve", &["outrigger serve nfs disk.img"]),
     (
         "serve nfs",
@@ -204,6 +211,7 @@ const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
         &["mount", "guard", "serve", "status", "doctor"],
         "Where reports of crashes are kept, and what clients of a server need after it was started again.",
     ),
+    ("XDG_CONFIG_HOME", &["run"], "Where the file outrigger/mounts is; ~/.config by default."),
     ("STATE_DIRECTORY", &["serve"], "As --state; systemd(1) sets it."),
     (
         "XDG_RUNTIME_DIR",
@@ -278,6 +286,7 @@ const OPERANDS: &[(&str, &str)] = &[
     ("diff", "LOCATION LOCATION"),
     ("find", "[LOCATION]... [EXPRESSION]"),
     ("guard", "-- COMMAND [ARGUMENT]..."),
+    ("run", "[--] COMMAND [ARGUMENT]..."),
     ("ln", "TARGET... [LINK]"),
     ("mkdir", "LOCATION..."),
     ("mv", "SOURCE... DEST"),

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger run`: one program with trees in its file system.
+
+use crate::automount::{Map, MapNames, schemes};
+use crate::context::Context;
+use crate::status::{Exits, Failure};
+use crate::trees::{Many, Tree};
+use clap::Args;
+use outrigger_core::Runtime;
+use outrigger_door_fuse::{Connection, Options, Session};
+use outrigger_door_intercept::{Launch, Launched, Prefix};
+use outrigger_host::allow_descriptors;
+use outrigger_layer_demux::{Demux, Options as DemuxOptions};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// How long the kernel may take to answer the first message.
+const READY_DEADLINE: Duration = Duration::from_secs(10);
+/// How long storing what the program has written may take in the end.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Arguments of `run`.
+///
+/// Runs a program that finds trees in its file system, without privileges and without a mount that others see:
+///
+///     outrigger run -- grep -r main /sftp/build@host/src
+///     outrigger run --map /data=disk.img::/ -- make -C /data
+///
+/// Other hosts stand under /SCHEME/HOST (/sftp/USER@HOST:PORT, /ftp/HOST, ...), where the root has no such name. PREFIX
+/// is an absolute path: a name in the root that need not exist, or a directory, which the tree covers. The file
+/// $XDG_CONFIG_HOME/outrigger/mounts has a line for each PREFIX that is always there:
+///
+///     PREFIX  LOCATION  [OPTION,...]
+///
+/// Words are quoted as for a shell, # begins a comment, and --map takes the place of a line with the same PREFIX. Trees
+/// are opened when they are used. No one is asked for a password: keys, ssh-agent and ~/.netrc have to do.
+///
+/// Local files are reached as always, and as fast. In the root itself nothing can be made, and programs that become another
+/// user when they are executed (sudo) do not work, unless the superuser runs them. When the program ends, what it has
+/// written is stored; programs that it leaves running lose the trees then.
+///
+/// The exit status is that of the program, 128 and the number of the signal that ended it, 127 when there is no such
+/// program, 126 when it cannot be executed, and 125 when outrigger itself fails.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub struct Run {
+    /// Show the tree of LOCATION at PREFIX.
+    #[arg(long = "map", value_name = "PREFIX=LOCATION")]
+    maps: Vec<OsString>,
+    /// Read this file in place of $XDG_CONFIG_HOME/outrigger/mounts.
+    #[arg(long, value_name = "FILE")]
+    mounts: Option<PathBuf>,
+    /// Show no trees but those of --map and the file.
+    #[arg(long)]
+    no_hosts: bool,
+    /// Refuse every change of the trees.
+    #[arg(long)]
+    read_only: bool,
+    /// The program and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// A tree at a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shown {
+    prefix: PathBuf,
+    location: OsString,
+    options: String,
+}
+
+impl crate::run::Run for Run {
+    const NAME: &'static str = "run";
+    const EXITS: Exits = Exits::Program;
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let shown = self.shown()?;
+        let (map, prefixes) = self.plan(&shown);
+        let tree = tree(context, map)?;
+        let launched = Launch { prefixes, command: self.command }
+            .start()
+            .map_err(|why| Failure::serious(format!("no file system of its own for the program: {why}")))?;
+        let status = serve(context, &tree, launched)?;
+        let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
+        // What is lost is said; the status is that of the program, unless it was content with everything.
+        let closed = tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience));
+        let code = code(status);
+        if code != 0 || closed.is_ok() {
+            context.end_with(code);
+        }
+        closed
+    }
+}
+
+impl Run {
+    /// Everything that the user wants to see, each prefix once.
+    fn shown(&self) -> Result<Vec<Shown>, Failure> {
+        let mut all: Vec<Shown> = Vec::new();
+        for map in &self.maps {
+            let (prefix, location) = split(map)?;
+            let prefix = checked(&prefix)?;
+            if all.iter().any(|known| known.prefix == prefix) {
+                return Err(Failure::serious(format!("--map {}=: there are two of it", prefix.display())));
+            }
+            all.push(Shown { prefix, location, options: String::new() });
+        }
+        let usual = || outrigger_host::users_config().map(|config| config.join("outrigger/mounts"));
+        let file = match &self.mounts {
+            Some(file) => Some(file.clone()),
+            None => usual().filter(|file| file.exists()),
+        };
+        for line in file.as_deref().map(read).transpose()?.unwrap_or_default() {
+            if !all.iter().any(|known| known.prefix == line.prefix) {
+                all.push(line);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The names in the root that is served, and where they stand.
+    fn plan(&self, shown: &[Shown]) -> (Map, Vec<Prefix>) {
+        let mut map = if self.no_hosts { Map::default() } else { Map::of_hosts() };
+        let mut prefixes = Vec::new();
+        for scheme in schemes().filter(|_| !self.no_hosts) {
+            let path = Path::new("/").join(scheme);
+            if fs::symlink_metadata(&path).is_err() && !shown.iter().any(|shown| shown.prefix == path) {
+                prefixes.push(Prefix { path, name: scheme.into() });
+            }
+        }
+        for (number, Shown { prefix, location, options }) in shown.iter().enumerate() {
+            let name = format!("map-{number}");
+            map.add(&name, location, options);
+            prefixes.push(Prefix { path: prefix.clone(), name: name.into() });
+        }
+        // A tree may stand in another one.
+        prefixes.sort_by_key(|prefix| prefix.path.components().count());
+        if self.read_only {
+            map.is_read_only();
+        }
+        (map, prefixes)
+    }
+}
+
+/// `PREFIX=LOCATION`.
+fn split(map: &OsStr) -> Result<(PathBuf, OsString), Failure> {
+    let bytes = map.as_bytes();
+    let Some(at) = bytes.iter().position(|&byte| byte == b'=') else {
+        return Err(Failure::serious(format!("--map {}: PREFIX=LOCATION expected", map.display())));
+    };
+    let (prefix, location) = (OsStr::from_bytes(&bytes[..at]), OsString::from_vec(bytes[at + 1..].to_vec()));
+    Ok((PathBuf::from(prefix), location))
+}
+
+/// A prefix, if programs can find it.
+fn checked(prefix: &Path) -> Result<PathBuf, Failure> {
+    let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+    if !prefix.is_absolute() || prefix == Path::new("/") || !prefix.components().all(is_plain) {
+        return Err(Failure::serious(format!(
+            "'{}': a prefix is an absolute path without '..', and not the root",
+            prefix.display()
+        )));
+    }
+    // Without what does not count, as two slashes.
+    Ok(prefix.components().collect())
+}
+
+/// The lines of a file with prefixes.
+fn read(file: &Path) -> Result<Vec<Shown>, Failure> {
+    let shown = file.display();
+    let text = fs::read_to_string(file).map_err(|error| Failure::serious(format!("'{shown}': {error}")))?;
+    let mut lines: Vec<Shown> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let wrong = |why: String| Failure::serious(format!("{shown}:{}: {why}", number + 1));
+        let words = shell_words::split(line).map_err(|error| wrong(error.to_string()))?;
+        let (prefix, location, options) = match &words[..] {
+            [] => continue,
+            [prefix, location] => (prefix, location, String::new()),
+            [prefix, location, options] => (prefix, location, options.clone()),
+            _ => return Err(wrong("PREFIX LOCATION [OPTION,...] expected".to_owned())),
+        };
+        let prefix = checked(Path::new(prefix)).map_err(|failure| wrong(failure.to_string()))?;
+        if lines.iter().any(|line| line.prefix == prefix) {
+            return Err(wrong(format!("a second '{}'", prefix.display())));
+        }
+        lines.push(Shown { prefix, location: location.into(), options });
+    }
+    Ok(lines)
+}
+
+/// The trees under one root.
+fn tree(context: &Context, map: Map) -> Result<Tree, Failure> {
+    let names = Arc::new(MapNames::fixed(map, context.options().clone().with_absolute_files()?)?);
+    let usual = DemuxOptions::default();
+    let chosen = DemuxOptions {
+        idle: None,
+        opening: context.options().timeout.filter(|limit| !limit.is_zero()).unwrap_or(usual.opening),
+        owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+        ..usual
+    };
+    let demux = Demux::new(names.clone(), Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>, chosen);
+    let many = Many { control: demux.control(), names };
+    Ok(Tree::of_many(Arc::new(demux), many))
+}
+
+/// Serves the trees until the program has ended.
+fn serve(context: &Context, tree: &Tree, launched: Launched) -> Result<ExitStatus, Failure> {
+    let failed = |error: std::io::Error| Failure::serious(format!("the trees cannot be served: {error}"));
+    allow_descriptors();
+    let is_root = rustix::process::geteuid().is_root();
+    let options = Options {
+        allow_other: is_root,
+        default_permissions: is_root,
+        passthrough: false,
+        timeout: context.options().timeout.filter(|timeout| !timeout.is_zero()),
+        ..Options::default()
+    };
+    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
+    let Launched { mut child, device, waiting } = launched;
+    let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
+    let session = Session::serve(Connection::from(device), Arc::clone(&tree.service), runtime, options)
+        .map_err(failed)?;
+    session.wait_ready(READY_DEADLINE).map_err(failed)?;
+    forward(signals, child.id()).map_err(failed)?;
+    let executed = waiting.go();
+    let status = child.wait().map_err(failed)?;
+    match executed {
+        Ok(()) => Ok(status),
+        Err(why) => {
+            context.end_with(code(status));
+            Err(Failure::serious(why))
+        }
+    }
+}
+
+/// Passes signals on to the program. Those of the terminal it gets by itself.
+fn forward(mut signals: Signals, child: u32) -> std::io::Result<()> {
+    let forward = move || {
+        let child = i32::try_from(child).ok().and_then(Pid::from_raw);
+        for signal in signals.forever().filter(|signal| ![SIGINT, SIGQUIT].contains(signal)) {
+            if let (Some(child), Some(signal)) = (child, Signal::from_named_raw(signal)) {
+                // It may have ended.
+                let _ = kill_process(child, signal);
+            }
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(forward).map(drop)
+}
+
+/// The exit status for that of the program.
+fn code(status: ExitStatus) -> u8 {
+    let number = status.code().or(status.signal().map(|signal| 128 + signal));
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_read_from_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mounts");
+        fs::write(&file, "# a comment\n\n/data host:/srv ro\n'/a b'  disk.img  # another\n").unwrap();
+        let shown = |prefix: &str, location: &str, options: &str| Shown {
+            prefix: prefix.into(),
+            location: location.into(),
+            options: options.into(),
+        };
+        assert_eq!(read(&file).unwrap(), [shown("/data", "host:/srv", "ro"), shown("/a b", "disk.img", "")]);
+        for (text, why) in [
+            ("/data\n", ":1: PREFIX"),
+            ("\nrelative mem:\n", ":2: 'relative'"),
+            ("/ mem:\n", ":1: '/'"),
+            ("/a/../b mem:\n", ".."),
+            ("/a mem:\n//a/ mem:\n", ":2: a second '/a'"),
+            ("/a 'mem:\n", ":1: "),
+        ] {
+            fs::write(&file, text).unwrap();
+            let said = read(&file).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn maps_of_the_command_line_come_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let mounts = dir.path().join("mounts");
+        fs::write(&mounts, "/a mem:\n/b mem:\n").unwrap();
+        let maps = vec!["/a=host:/x=y".into(), "/c/d=mem:".into()];
+        let run = Run {
+            maps,
+            mounts: Some(mounts),
+            no_hosts: true,
+            read_only: false,
+            command: vec!["true".into()],
+        };
+        let shown = run.shown().unwrap();
+        let all: Vec<_> = shown
+            .iter()
+            .map(|shown| (shown.prefix.to_str().unwrap(), shown.location.to_str().unwrap()))
+            .collect();
+        assert_eq!(all, [("/a", "host:/x=y"), ("/c/d", "mem:"), ("/b", "mem:")]);
+        let (_, prefixes) = run.plan(&shown);
+        assert_eq!(prefixes.last().unwrap().path, Path::new("/c/d"));
+        assert!(split(OsStr::new("/a")).is_err() && checked(Path::new("a")).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger run`: real programs with trees in their file systems.
+
+mod support;
+
+use outrigger_remote::{HOST, Sshd};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+use support::{PROGRAM, Place, Said, can_mount, has, signal, within};
+
+/// A place with a tree.
+fn place() -> Option<Place> {
+    if !can_mount() {
+        return None;
+    }
+    let place = Place::new().trusting();
+    place.file("tree/sub/file", "content\n");
+    Some(place)
+}
+
+/// Runs a script of the shell, with `/data` in its root.
+fn script(place: &Place, options: &[&str], script: &str) -> Said {
+    place.run(&[&["run", "--no-hosts", "--map", "/data=tree"], options, &["sh", "-c", script]].concat())
+}
+
+#[test]
+fn a_program_and_what_it_starts_find_a_tree_that_others_do_not_see() {
+    let Some(place) = place() else { return };
+    let found =
+        script(&place, &[], "cat /data/sub/file; (cd /data/sub && ls; pwd); ls -d /data /tmp; pwd").ok();
+    assert_eq!(
+        found,
+        format!("content\nfile\n/data/sub\n/data\n/tmp\n{}\n", place.at("").display()).replace("/\n", "\n")
+    );
+    assert!(fs::metadata("/data").is_err());
+    let written =
+        "umask 027; echo new >/data/new; mv /data/sub /data/moved; mkdir /data/dir; ln -s new /data/link";
+    script(&place, &[], written).ok();
+    assert_eq!(fs::read_to_string(place.at("tree/new")).unwrap(), "new\n");
+    assert_eq!(fs::metadata(place.at("tree/new")).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(fs::read_to_string(place.at("tree/moved/file")).unwrap(), "content\n");
+    assert_eq!(fs::read_link(place.at("tree/link")).unwrap().to_str(), Some("new"));
+}
+
+#[test]
+fn the_exit_status_is_that_of_the_program() {
+    let Some(place) = place() else { return };
+    assert_eq!(script(&place, &[], "exit 7").code, Some(7));
+    assert_eq!(script(&place, &[], "kill -TERM $$").code, Some(128 + 15));
+    let run = |words: &[&str]| place.run(&[&["run", "--no-hosts"], words].concat());
+    let missing = run(&["--map", "/data=tree", "--", "no-such-program"]).refused(127);
+    assert!(missing.contains("no-such-program"), "{missing}");
+    let not_executable = run(&["--map", "/data=tree", "--", "/etc/passwd"]).refused(126);
+    assert!(not_executable.contains("/etc/passwd"), "{not_executable}");
+    let deep = run(&["--map", &format!("{}/no/dir=tree", place.at("").display()), "--", "true"]).refused(125);
+    assert!(deep.contains("make one there"), "{deep}");
+    let relative = run(&["--map", "data=tree", "--", "true"]).refused(125);
+    assert!(relative.contains("absolute"), "{relative}");
+    assert_eq!(run(&["--no-such-option"]).code, Some(125));
+}
+
+#[test]
+fn a_tree_can_cover_a_directory_and_stand_in_another_tree() {
+    let Some(place) = place() else { return };
+    place.file("other/x", "other\n");
+    place.file("covered/hidden", "");
+    let covered = format!("{}=other", place.at("covered").display());
+    let options = ["--map", &covered, "--map", "/data/sub=other"];
+    let found = script(&place, &options, "ls covered /data/sub; cat /data/sub/x").ok();
+    assert_eq!(found, "/data/sub:\nx\n\ncovered:\nx\nother\n");
+    assert!(place.at("covered/hidden").exists());
+}
+
+#[test]
+fn lines_of_a_file_and_options_of_trees_count() {
+    let Some(place) = place() else { return };
+    place.file("config/outrigger/mounts", format!("# mine\n/mine '{}' ro\n", place.at("tree").display()));
+    let run = |words: &[&str]| {
+        let output =
+            place.command(PROGRAM, words).env("XDG_CONFIG_HOME", place.at("config")).output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    };
+    assert_eq!(run(&["run", "cat", "/mine/sub/file"]), ("content\n".to_owned(), Some(0)));
+    let (_, refused) = run(&["run", "touch", "/mine/new"]);
+    assert_eq!((refused, place.at("tree/new").exists()), (Some(1), false));
+    let read_only = script(&place, &["--read-only"], "echo x 2>/dev/null >/data/new || echo refused").ok();
+    assert_eq!((&*read_only, place.at("tree/new").exists()), ("refused\n", false));
+    place.file("config/outrigger/mounts", "/mine\n");
+    assert_eq!(run(&["run", "true"]).1, Some(125));
+}
+
+#[test]
+fn a_program_that_is_run_can_run_another_one() {
+    let Some(place) = place() else { return };
+    let inner = format!(
+        "{PROGRAM} run --no-hosts --map /more={} cat /more/sub/file /data/sub/file",
+        place.at("tree").display()
+    );
+    assert_eq!(script(&place, &[], &inner).ok(), "content\ncontent\n");
+}
+
+/// A host, and a place beside it.
+fn far() -> Option<(Place, Sshd)> {
+    if let Some(missing) = Sshd::missing() {
+        assert!(std::env::var_os("CI").is_none(), "{missing} must be here");
+        eprintln!("SKIPPED: there is no {missing}");
+        return None;
+    }
+    let place = place()?;
+    fs::create_dir(place.at("sshd")).unwrap();
+    place.file("far/dir/file", "far\n");
+    let sshd = Sshd::start(place.at("sshd")).unwrap();
+    Some((place, sshd))
+}
+
+#[test]
+fn real_programs_work_on_a_host_and_what_they_write_is_there_in_the_end() {
+    let Some((place, sshd)) = far() else { return };
+    let option = format!("F={}", sshd.configuration().display());
+    let map = format!("/far={HOST}:{}", place.at("far").display());
+    let script = "cd /far && git init -q repo && cd repo && cp -r /usr/include/linux/netfilter . && git add . \
+                  && git -c user.name=a -c user.email=a@b commit -qm one && git status --short && git fsck --strict \
+                  && tar cf ../repo.tar . && grep -rl NF_ACCEPT . | head -1 >../found && make -s -f - <<'END'\nall:\n\t@echo made >../made\nEND";
+    let run = ["run", "--map", &map, "--opt", &option, "sh", "-ec", script];
+    let said = place.run(&run);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let same = ["-r", "/usr/include/linux/netfilter", "far/repo/netfilter"];
+    place.run_as("diff", &same).ok();
+    assert_eq!(fs::read_to_string(place.at("far/made")).unwrap(), "made\n");
+    place.run_as("tar", &["df", "far/repo.tar", "-C", "far/repo"]).ok();
+    let by_host = format!("/sftp/{HOST}{}/dir/file", place.at("far").display());
+    assert_eq!(place.run(&["run", "--opt", &option, "cat", &by_host]).ok(), "far\n");
+}
+
+/// A program that writes a line when it was started, and then does what its standard input says.
+fn waiting(place: &Place, then: &str) -> Child {
+    let script = format!("echo started; read line; {then}");
+    let words = ["run", "--no-hosts", "--map", "/data=tree", "sh", "-c", &script];
+    let mut command = place.command(PROGRAM, &words);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    let out = child.stdout.take().unwrap();
+    let mut out = BufReader::new(out);
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "started\n");
+    child.stdout = Some(out.into_inner());
+    child
+}
+
+#[test]
+fn the_death_of_the_server_leaves_the_program_with_errors() {
+    let Some(place) = place() else { return };
+    let mut child = waiting(&place, "cat /data/sub/file || echo an error; cat tree/sub/file");
+    signal(child.id(), "KILL");
+    let mut input = child.stdin.take().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    input.write_all(b"go\n").unwrap();
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "an error\ncontent\n");
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let Some(place) = place() else { return };
+    let mut child = waiting(&place, "exit 1");
+    signal(child.id(), "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    within("the server is gone", || fs::metadata(format!("/proc/{}", child.id())).is_err());
+}
+
+#[test]
+fn a_user_without_privileges_runs_a_program() {
+    let Some(place) = place() else { return };
+    if !has("setpriv") || !has("unshare") {
+        return;
+    }
+    fs::copy(PROGRAM, place.at("program")).unwrap();
+    let setup = "chmod 755 .; chown -R nobody tree; mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
+        exec setpriv --reuid nobody --regid nogroup --clear-groups --bounding-set=-all timeout 30 ./program run \
+            --no-hosts --map /data=tree --map /more/below=tree sh -ec 'id -un; cat /data/sub/file; echo new >/data/new; \
+            ls /more; grep CapEff /proc/self/status; touch /root-file 2>/dev/null || echo refused'";
+    let said = place.run_as("unshare", &["-m", "sh", "-c", setup]).ok();
+    assert_eq!(said, "nobody\ncontent\nbelow\nCapEff:\t0000000000000000\nrefused\n");
+    assert_eq!(fs::read_to_string(place.at("tree/new")).unwrap(), "new\n");
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Puts one program, with all that it starts, into a file system of its own, in which trees stand under names that others do not see
+//! (Alexandrov et al., *Ufo: A Personal Global File System Based on User-Level Extensions to the Operating System*, 1998).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`launch`] | the side of the process that serves: starts the program, and gets the FUSE device of its mount |
+//! | [`enter`] | the side of the process that becomes the program: enters the namespace, mounts, executes it |
+//! | [`root`] | a root directory with additional names |
+//!
+//! The mechanism is a mount namespace, for users without privileges below a user namespace of their own: system calls of the program
+//! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`.
+
+mod enter;
+mod launch;
+mod root;
+
+pub use enter::{is_enter, run};
+pub use launch::{Launch, Launched, Prefix, Waiting};
+
+use outrigger_core::Error;
+use std::fmt::Display;
+use std::io;
+
+/// The name this program is started under to become the program of the user.
+const NAME: &str = "outrigger-enter";
+/// What the server says when the trees answer.
+const GO: &[u8] = b"go";
+/// What comes with the FUSE device.
+const MOUNTED: &[u8] = b"mounted";
+/// The exit status where the program was not executed, as env(1) and timeout(1) have it.
+pub const NOT_STARTED: u8 = 125;
+/// The exit status where it is there, and cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// The exit status where there is no such program.
+const NOT_FOUND: u8 = 127;
+/// The longest message about what failed, in bytes.
+const MESSAGE_MAX: usize = 4096;
+
+/// A sentence about what failed, from an error of the system.
+fn failed<E: Into<io::Error>>(what: impl Display) -> impl FnOnce(E) -> String {
+    move |error| format!("{what}: {}", Error::from(error.into()))
+}
