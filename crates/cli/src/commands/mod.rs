@@ -228,6 +228,10 @@ const MOUNT_INSTEAD: &[(&str, &str)] = &[
     ("-r", "-o ro"),
     ("--read-only", "-o ro"),
     ("-s", "nothing needs it"),
-    ("-t", "what LOCATION is follows from its content; -o type=TYPE says which file system a disk image has"),
+    (
+        "-t",
+        "LOCATION says what it is: nfs://HOST/EXPORT, HOST:PATH for ssh, and a file by its content (-o type=TYPE says which file \
+         system a disk image has)",
+    ),
     ("-w", "nothing needs it; -o ro is what mounts for reading only"),
 ];

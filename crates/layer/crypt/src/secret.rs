@@ -114,10 +114,9 @@ fn spelt(option: &str) -> String {
 }
 
 fn asked(prompt: &str) -> Result<Secret> {
-    let none = |error: std::io::Error| -> Error {
-        let errno = Error::from(error).errno;
+    let none = |_| {
         Errno::EACCES.because(format!(
-            "there is no terminal to ask for the passphrase at ({errno}): a file can have it, {}",
+            "there is no terminal to ask for the passphrase at: a file can have it, {}",
             spelt("passfile")
         ))
     };
