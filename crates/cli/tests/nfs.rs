@@ -257,3 +257,26 @@ fn a_layer_of_a_command_stands_on_the_directory_before_the_separator() {
     let refused = far.run(&["--layer", "crypt=passfile=pass", "ls", &vault]).refused(2);
     assert!(refused.contains("commands take a directory as DIR::/PATH"), "{refused}");
 }
+
+/// A damaged block is reported once, under the path of its file, and nothing else is.
+#[test]
+fn a_check_of_an_encrypted_directory_names_the_damaged_file_and_no_other() {
+    let Some(far) = Far::new(Nfsd::Own) else { return };
+    let (place, vault) = (&far.place, far.location("/vault"));
+    let pass = place.file("pass", "correct horse\n");
+    fs::set_permissions(pass, PermissionsExt::from_mode(0o600)).unwrap();
+    far.run(&["mkdir", &vault]).ok();
+    far.run(&["crypt", "init", "--memory", "1", "--passes", "1", "--passfile", "pass", &vault]).ok();
+    let run = |words: &[&str]| far.run(&[&["--layer", "crypt=passfile=pass,plain"], words].concat());
+    run(&["mkdir", &format!("{vault}::/dir")]).ok();
+    place.file("letter", "secret".repeat(3000));
+    run(&["cp", "letter", &format!("{vault}::/dir/letter")]).ok();
+    let find = "f=$(find . -path '*/vault/*' -size +9k -type f) && printf x | dd of=\"$f\" bs=1 seek=9000 conv=notrunc";
+    place.run_as("sh", &["-ec", find]).ok();
+    let said = far.run(&["crypt", "check", "--passfile", "pass", &vault]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), 2, "{said:?}");
+    assert!(lines[0].starts_with("/dir/letter: block 2 is damaged"), "{said:?}");
+    assert!(lines[1].ends_with("1 damaged"), "{said:?}");
+}

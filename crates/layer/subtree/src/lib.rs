@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shows one directory of a tree as a tree of its own.
 //!
-//! The directory takes the number of the root; everything else keeps its number. Names cannot lead out, because no
+//! The directory takes the number of the root; everything else keeps its number, and paths begin at the directory. Names cannot lead out, because no
 //! [`Name`](outrigger_core::Name) is `..`. The owner of the layer holds the reference to the directory meanwhile.
 #![forbid(unsafe_code)]
 
+use outrigger_core::ops::Locate;
 use outrigger_core::{
-    Answer, Cx, Errno, Layer, Node, Notice, Notify, Place, Reply, Request, Service, Traverse, Visit,
+    Answer, Cx, Errno, Layer, Node, Notice, Notify, Place, Reply, Request, Result, Service, Target, Traverse,
+    Visit, ask,
 };
 use std::sync::Arc;
 
@@ -48,6 +50,19 @@ impl Subtree {
     }
 }
 
+impl Subtree {
+    /// A path from the directory on.
+    async fn located(&self, next: &Arc<dyn Service>, cx: &Cx, locate: Locate) -> Result<Target> {
+        let path = ask(&**next, cx, locate).await?;
+        let root = ask(&**next, cx, Locate { node: self.root }).await?;
+        match path.strip_prefix(root.strip_suffix(b"/").unwrap_or(&root)) {
+            Some(b"") => Target::new(b"/".to_vec()),
+            Some(below) if below.starts_with(b"/") => Target::new(below.to_vec()),
+            _ => Err(Errno::ENOENT.because("its path is outside of the directory that is shown")),
+        }
+    }
+}
+
 impl Layer for Subtree {
     fn place(&self) -> Place {
         Place::anywhere("subtree")
@@ -66,6 +81,9 @@ impl Layer for Subtree {
         // The number of the directory itself is not handed out above: a client that uses it guesses.
         if down.forbidden {
             return Answer::error(Errno::ESTALE);
+        }
+        if let Request::Locate(locate) = request {
+            return Answer::later(async move { self.located(next, cx, locate).await.into() });
         }
         let up = self.up();
         next.call(cx, request).map(move |mut reply| {
