@@ -25,7 +25,9 @@ pub struct TreeOptions {
     /// Options for the drivers, as in `--opt key=value,key`.
     #[arg(long = "opt", global = true, value_name = "KEY[=VALUE],...", help_heading = "Trees")]
     pub opt: Vec<String>,
-    /// Put a layer on each tree; can be repeated, the first is the one nearest to the driver, as in `--layer readonly`.
+    /// Put a layer on each tree, in cp and mv on both sides; can be repeated, the first is the one nearest to the driver, as in `--layer
+    /// readonly`. A layer stands on the root of a tree: DIR::/PATH is PATH in a tree of its own whose root is DIR. `--layer crypt=plain`
+    /// leaves trees alone that are not encrypted; any other layer of one side only needs a mount of that side.
     #[arg(long = "layer", global = true, value_name = "NAME[=SPEC]", help_heading = "Trees")]
     pub layer: Vec<String>,
     /// Give up on a single operation after this many seconds.

@@ -350,7 +350,8 @@ fn a_program_that_mounts_nothing_and_one_that_is_guarded_already_are_refused() {
     assert!(said.contains("guard: sleep has mounted nothing; it ended with exit status 0"), "{said}");
     // bindfs mounts on an empty directory, and refuses another one by itself.
     for tree in ["empty", "src"] {
-        place.run(&["guard", "--", "bindfs", tree, "m"]).ok();
+        // The program ends the options of guard, as `--` does: `-f` is one of bindfs.
+        place.run(&["guard", "bindfs", "-f", tree, "m"]).ok();
         let said = place.run(&["guard", "--", "bindfs", "other", "m"]);
         assert_eq!((said.code, &*said.out), (Some(1), ""), "{said:?}");
         let expected = ["cannot mount on '", "is mounted there already", "guard --replace"];

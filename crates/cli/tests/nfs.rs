@@ -241,3 +241,50 @@ fn a_name_that_another_client_removed_can_be_made_again_at_once() {
     assert_eq!(missing.raw_os_error(), Some(2));
     place.unmount("m");
 }
+
+/// As of a directory of this machine: layers stand on it, not on the root of the server.
+#[test]
+fn a_layer_of_a_command_stands_on_the_directory_before_the_separator() {
+    let Some(far) = Far::new(Nfsd::Own) else { return };
+    let (place, vault) = (&far.place, far.location("/vault"));
+    let pass = place.file("pass", "correct horse\n");
+    fs::set_permissions(pass, PermissionsExt::from_mode(0o600)).unwrap();
+    far.run(&["mkdir", &vault]).ok();
+    far.run(&["crypt", "init", "--memory", "1", "--passes", "1", "--passfile", "pass", &vault]).ok();
+    place.file("letter", "secret");
+    let layer = ["--layer", "crypt=passfile=pass,plain"];
+    let run = |words: &[&str]| far.run(&[&layer[..], words].concat());
+    let at = |path: &str| format!("{vault}::{path}");
+    run(&["cp", "letter", &at("/letter")]).ok();
+    run(&["mkdir", &at("/dir")]).ok();
+    run(&["mv", &at("/letter"), &at("/dir/moved")]).ok();
+    assert_eq!(run(&["cat", &at("/dir/moved")]).ok(), "secret");
+    assert_eq!(far.run(&["--layer", "crypt=passfile=pass", "ls", &at("/")]).ok(), "dir\n");
+    assert!(far.run(&["ls", &vault]).ok().contains("outrigger-crypt.json"));
+    assert_eq!(far.run(&["ls", &at("/")]).ok(), far.run(&["ls", &vault]).ok(), "also without a layer");
+    let refused = far.run(&["--layer", "crypt=passfile=pass", "ls", &vault]).refused(2);
+    assert!(refused.contains("commands take a directory as DIR::/PATH"), "{refused}");
+}
+
+/// A damaged block is reported once, under the path of its file, and nothing else is.
+#[test]
+fn a_check_of_an_encrypted_directory_names_the_damaged_file_and_no_other() {
+    let Some(far) = Far::new(Nfsd::Own) else { return };
+    let (place, vault) = (&far.place, far.location("/vault"));
+    let pass = place.file("pass", "correct horse\n");
+    fs::set_permissions(pass, PermissionsExt::from_mode(0o600)).unwrap();
+    far.run(&["mkdir", &vault]).ok();
+    far.run(&["crypt", "init", "--memory", "1", "--passes", "1", "--passfile", "pass", &vault]).ok();
+    let run = |words: &[&str]| far.run(&[&["--layer", "crypt=passfile=pass,plain"], words].concat());
+    run(&["mkdir", &format!("{vault}::/dir")]).ok();
+    place.file("letter", "secret".repeat(3000));
+    run(&["cp", "letter", &format!("{vault}::/dir/letter")]).ok();
+    let find = "f=$(find . -path '*/vault/*' -size +9k -type f) && printf x | dd of=\"$f\" bs=1 seek=9000 conv=notrunc";
+    place.run_as("sh", &["-ec", find]).ok();
+    let said = far.run(&["crypt", "check", "--passfile", "pass", &vault]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), 2, "{said:?}");
+    assert!(lines[0].starts_with("/dir/letter: block 2 is damaged"), "{said:?}");
+    assert!(lines[1].ends_with("1 damaged"), "{said:?}");
+}

@@ -37,7 +37,12 @@ struct Records(Mutex<HashMap<u32, u32>>);
 
 impl Protocol for Records {
     fn frame_len(&self, head: &[u8]) -> Result<Option<usize>, String> {
-        record::frame_len(head, REPLY_MAX).map_err(|error| error.to_string())
+        record::frame_len(head, REPLY_MAX).map_err(|error| match greeting(head) {
+            Some(text) => {
+                format!("this is no server of remote procedure calls, such as NFS: it says '{text}'")
+            }
+            None => error.to_string(),
+        })
     }
 
     fn tag(&self, frame: &[u8]) -> Option<u32> {
@@ -51,6 +56,13 @@ impl Protocol for Records {
             lock(&self.0).insert(xid, tag);
         }
     }
+}
+
+/// What servers of other protocols begin with: a line of text. No record that is accepted does, as its length would be 512 MiB.
+fn greeting(head: &[u8]) -> Option<&str> {
+    let line = head.split(|byte| b"\r\n".contains(byte)).next()?;
+    let is_text = line.len() >= record::MARK_LEN && line.iter().all(|byte| (b' '..=b'~').contains(byte));
+    str::from_utf8(line).ok().filter(|_| is_text)
 }
 
 /// How patient an [`RpcClient`] is, and how it connects.
@@ -267,7 +279,10 @@ impl RpcClient {
         let own = auth_sys(&own_credentials(), 0);
         let answer = exchange::<P>(&mux, self.next_xid(), &own, args, 0).await;
         mux.close("it has answered");
-        answer.unwrap_or_else(|error| Err(lost(&error)))
+        answer.unwrap_or_else(|error| {
+            let Error { errno, reason } = lost(&error);
+            Err(errno.because(format!("{}, port {port}: {}", self.host, reason.unwrap_or_default())))
+        })
     }
 
     /// The port of a program as the portmapper says; `None` where there is no portmapper.
@@ -370,6 +385,16 @@ fn results<P: Procedure>(frame: Bytes) -> Result<P::Results> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_of_another_protocol_is_told_by_what_it_says() {
+        let said = |head: &[u8]| Records::default().frame_len(head).unwrap_err();
+        for greeting in ["SSH-2.0-OpenSSH_9.2", "220 Welcome"] {
+            let told = said(format!("{greeting}\r\nmore").as_bytes());
+            assert!(told.ends_with(&format!("it says '{greeting}'")), "{told}");
+        }
+        assert!(said(&[0xff, 0xff, 0xff, 0xff]).contains("a record of"));
+    }
 
     #[test]
     fn callers_are_told_with_their_groups() {

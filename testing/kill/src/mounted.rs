@@ -292,13 +292,19 @@ impl Place {
     /// Runs a command that leaves a process in the background. That may keep its output open, so the output is a file.
     ///
     /// # Errors
-    /// When it fails, with what it said.
+    /// When it fails or stays in the foreground, with what it said.
     pub fn start(&self, command: &mut Command) -> Result<()> {
         let said = self.scratch.path().join("said");
         let file = File::create(&said)?;
         // Reports of crashes go there.
         command.env("XDG_STATE_HOME", self.scratch.path().join("state"));
-        let status = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).status()?;
+        let mut child = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
+        if !processes::wait(&[Pid::from_child(&child)], PATIENCE) {
+            child.kill()?;
+            child.wait()?;
+            bail!("{command:?} stays in the foreground: {}", fs::read_to_string(&said)?);
+        }
+        let status = child.wait()?;
         ensure!(status.success(), "cannot mount: {status} {}", fs::read_to_string(&said)?);
         Ok(())
     }

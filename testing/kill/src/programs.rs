@@ -111,8 +111,7 @@ pub static FUSE_OVERLAYFS: Program = Program {
     store: |_, store| {
         let [lower, upper, work] = directories(store, ["lower", "upper", "work"])?;
         let option = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-        // In the foreground: a process of libfuse waits for ever for the one that it has put into the background, if that is killed.
-        Ok(words(&["fuse-overlayfs", "-f", "-o", &option]))
+        Ok(words(&["fuse-overlayfs", "-o", &option]))
     },
 };
 

@@ -48,8 +48,8 @@ pub struct Guard {
     /// Start the program again when a request takes longer than this.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     restart_on_hang: Option<Duration>,
-    /// The program with its arguments, among them the directory to mount on (which `--replace` does not need).
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The program with its arguments, all that follows it, among them the directory to mount on (which `--replace` does not need).
+    #[arg(required = true, value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 

@@ -23,6 +23,7 @@ use crate::notes::{self, Root};
 use crate::status::Failure;
 use layers::{Cached, HostLayers, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
+use outrigger_core::ops::Locate;
 use outrigger_core::registry::{self, Address, Control, Lasts};
 use outrigger_core::survive::Word;
 use outrigger_core::{
@@ -267,6 +268,12 @@ fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result
         }
         return Ok(files::on_host(trees, path, options)?.service);
     }
+    // Layers that the tree itself gets need not bear what is above it.
+    if !trees.options().layer.is_empty()
+        && let Some(service) = directory_of_host(trees, location, options)?
+    {
+        return Ok(service);
+    }
     let (outer, path) = location.clone().split();
     let (options, sides) = options.clone().for_inner_and_outer();
     // The outer tree has refused what no driver takes if it was opened before, and is not asked again.
@@ -275,12 +282,42 @@ fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result
     let shown = location.to_string();
     let path = opened.path(trees, path)?;
     let inode = opened.client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
-    if inode.kind() != FileKind::Regular {
-        return Err(Failure::serious(format!("cannot open '{shown}' as a tree: it is not a regular file")));
+    match inode.kind() {
+        FileKind::Regular => {}
+        FileKind::Directory => return rooted(trees, Arc::clone(opened.client.service()), inode),
+        _ => {
+            let why = "it is neither a directory nor a regular file";
+            return Err(Failure::serious(format!("cannot open '{shown}' as a tree: {why}")));
+        }
     }
     let opened = files::in_tree(trees, &inode, location, &options)?;
     sides.map_or(Ok(()), |sides| sides.all_taken())?;
     Ok(opened.service)
+}
+
+/// The tree in the directory of another host that `location` names; `None` when it names something else.
+fn directory_of_host(
+    trees: &Trees,
+    location: &Location,
+    options: &DriverOptions,
+) -> Result<Option<Arc<dyn Service>>, Failure> {
+    if !location.nested.is_empty() || !is_remote(&location.base) {
+        return Ok(None);
+    }
+    if let Base::Remote { host, port, path } = &location.base {
+        let address = Address { host, port: *port, path };
+        return match remote::at(trees, &address, options, None) {
+            Ok(directory) => Ok(Some(directory.service())),
+            Err(failure) if failure.errno == Some(Errno::ENOTDIR) => Ok(None),
+            Err(failure) => Err(failure),
+        };
+    }
+    let (host, path) = location.clone().split();
+    let service = driver(trees, &host, options, None)?;
+    let client = Client::new(Arc::clone(&service), trees.runtime.clone(), trees.settings());
+    let shown = location.to_string();
+    let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
+    if inode.kind() == FileKind::Directory { rooted(trees, service, inode).map(Some) } else { Ok(None) }
 }
 
 /// Opens what `text` names as a tree of its own: a directory, or the tree inside a file. With `keep`, it is one that [`survives`].
@@ -382,6 +419,11 @@ fn contained(service: Arc<dyn Service>) -> Result<Arc<dyn Service>, Failure> {
     stack.map(Stack::service).map_err(|error| Failure::serious(error.to_string()))
 }
 
+/// The tree below the directory `root` of another one.
+fn rooted(trees: &Trees, service: Arc<dyn Service>, root: Inode) -> Result<Arc<dyn Service>, Failure> {
+    Ok(Arc::new(Rooted { service: subtree(trees, service, root.node())?, _root: root }))
+}
+
 /// A tree below a directory of another one, with the reference to that.
 struct Rooted {
     service: Arc<dyn Service>,
@@ -433,14 +475,14 @@ fn below(
     let noted = noted.as_ref().map(|area| area.view::<Root<'_>>().node());
     if let Some(node) = noted.map(Word::get).filter(|&node| node != 0) {
         // A process that takes over serves what the former one has found, also while the host is away.
-        return Ok((subtree(service, Node(node))?, None));
+        return Ok((subtree(trees, service, Node(node))?, None));
     }
     let client = Client::new(service.clone(), trees.runtime.clone(), trees.settings());
     let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
     match inode.kind() {
         FileKind::Directory => {
             noted.iter().for_each(|noted| noted.set(inode.node().0));
-            Ok((subtree(service, inode.node())?, Some(inode)))
+            Ok((subtree(trees, service, inode.node())?, Some(inode)))
         }
         FileKind::Regular => Ok((driver(trees, &TreeName::Inside(Box::new(location)), options, keep)?, None)),
         _ => Err(Failure::serious(format!("cannot open '{shown}': neither a directory nor a regular file"))),
@@ -448,11 +490,16 @@ fn below(
 }
 
 /// The tree below a directory of another one.
-fn subtree(service: Arc<dyn Service>, root: Node) -> Result<Arc<dyn Service>, Failure> {
+fn subtree(trees: &Trees, service: Arc<dyn Service>, root: Node) -> Result<Arc<dyn Service>, Failure> {
     if root == Node::ROOT {
         return Ok(service);
     }
-    let stack = Stack::new(service).push(Subtree::new(root));
+    let client = Client::new(service.clone(), trees.runtime.clone(), trees.settings());
+    let subtree = match client.call(Locate { node: root }) {
+        Ok(path) => Subtree::new(root).at(path),
+        Err(_) => Subtree::new(root),
+    };
+    let stack = Stack::new(service).push(subtree);
     Ok(stack.map_err(|error| Failure::serious(error.to_string()))?.service())
 }
 

@@ -9,6 +9,7 @@ mod support;
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -205,6 +206,18 @@ fn two_servers_do_not_share_a_directory_and_a_key_that_others_can_read_is_refuse
     let first = Serving::start(&place, 0, &["tree"]);
     let refused = place.run(&["serve", "nfs", "tree", "--listen", "0"]).refused(1);
     assert!(refused.contains("--state DIR"), "{refused}");
+    // Nor does it let clients in before that is known.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let listen = free.to_string();
+    let mut second = place
+        .command(PROGRAM, &["serve", "nfs", "tree", "--listen", &listen])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let listening = format!("0100007F:{:04X} 00000000:0000 0A", free.port());
+    while second.try_wait().unwrap().is_none() {
+        assert!(!fs::read_to_string("/proc/net/tcp").unwrap().contains(&listening), "it listens");
+    }
     Serving::start(&place, 0, &["tree", "--state", "another"]);
     assert_eq!(first.end("TERM"), Some(143));
     fs::set_permissions(place.at("state/outrigger/nfs.key"), fs::Permissions::from_mode(0o644)).unwrap();
@@ -258,6 +271,10 @@ fn words_of_exports_are_understood_for_each_export_or_explained() {
     }
     let unknown = ["serve", "nfs", "one", "--listen", "0", "--export-options", "/three=ro"];
     assert!(place.run(&unknown).refused(1).contains("'/three'"));
+    let misspelt = ["--listen", "0", "--export", "/x=one", "--export-options", "/x=roo"];
+    let refused = place.run(&[&["serve", "nfs"][..], &misspelt].concat()).refused(1);
+    let expected = ["export '/x': roo: ", "options of exports are ro, rw, ", "local has no option roo"];
+    assert!(expected.iter().all(|part| refused.contains(part)), "{refused}");
 }
 
 #[test]

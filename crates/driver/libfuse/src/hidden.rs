@@ -65,6 +65,7 @@ impl Turn<'_> {
         // Judged before it is repeated: libfuse would first move away what has the new name.
         if !(self.again() && self.look(to.0, &to.1).await?.is_some()) {
             let (dir, newdir) = (self.theirs(from.0).await?, self.theirs(to.0).await?);
+            let _held = self.hold(from.0, &from.1).await?;
             let message = Message::new(Opcode::Rename, dir).with(&fuse::RenameIn { newdir }.encode());
             self.shared.nodes.may_move(from.clone(), to.clone());
             match self.change(message.name(&from.1).name(&to.1)).await {
@@ -108,10 +109,7 @@ impl Turn<'_> {
         // A file that is closed and forgotten has no names any more.
         let names = self.shared.nodes.names(node).unwrap_or_default();
         let dir = names.into_iter().find(|(_, name)| *name == aside).map_or(dir, |(dir, _)| dir);
-        let removed = match self.theirs(dir).await {
-            Ok(dir) => self.ask(Message::new(Opcode::Unlink, dir).name(&aside)).await.map(drop),
-            Err(fault) => Err(fault),
-        };
+        let removed = self.unlink_hidden(dir, &aside).await;
         match removed {
             Err(Fault::Lost(lost)) => return Err(lost.into()),
             Err(Fault::Failed(error)) if error.errno != Errno::ENOENT => {
@@ -122,6 +120,12 @@ impl Turn<'_> {
         self.shared.nodes.removed(dir, &aside);
         self.trial.hidden = None;
         Ok(())
+    }
+
+    async fn unlink_hidden(&self, dir: Node, aside: &Name) -> Result<(), Fault> {
+        let theirs = self.theirs(dir).await?;
+        let _held = self.hold(dir, aside).await?;
+        self.ask(Message::new(Opcode::Unlink, theirs).name(aside)).await.map(drop)
     }
 
     /// Moves hidden files out of a directory that is to be removed; whether there were any.

@@ -254,6 +254,7 @@ impl Turn<'_> {
     async fn remove(&mut self, opcode: Opcode, dir: Node, name: &Name) -> Result<(), Fault> {
         let known = self.was_there(dir, name).await?;
         let theirs = self.theirs(dir).await?;
+        let _held = self.hold(dir, name).await?;
         let again = self.again();
         match self.change(Message::new(opcode, theirs).name(name)).await {
             Ok(_) => {}
@@ -314,6 +315,9 @@ impl Turn<'_> {
         if self.trial.is_done {
             return self.remove_hidden().await;
         }
+        if (op.dir, &op.name) == (op.to_dir, &op.to_name) {
+            return self.rename_to_itself(op).await;
+        }
         let nodes = &self.shared.nodes;
         let moved = nodes.get(op.dir, &op.name);
         self.refuse_circle(op, moved)?;
@@ -345,6 +349,15 @@ impl Turn<'_> {
         match self.trial.hidden {
             Some(Hidden { node, .. }) => self.remove_if_closed(node).await,
             None => Ok(()),
+        }
+    }
+
+    /// No kernel asks a program for this, and libfuse waits for ever for the name that it has locked itself.
+    async fn rename_to_itself(&self, op: &Rename) -> Result<(), Fault> {
+        match self.look(op.dir, &op.name).await? {
+            None => Err(Errno::ENOENT.into()),
+            Some(_) if op.flags.contains(RenameFlags::NOREPLACE) => Err(Errno::EEXIST.into()),
+            Some(_) => Ok(()),
         }
     }
 
@@ -387,6 +400,7 @@ impl Turn<'_> {
         }
         let theirs = self.theirs(op.dir).await?;
         let newdir = self.theirs(op.to_dir).await?;
+        let _held = (self.hold(op.dir, &op.name).await?, self.hold(op.to_dir, &op.to_name).await?);
         let message = if op.flags.is_empty() {
             Message::new(Opcode::Rename, theirs).with(&fuse::RenameIn { newdir }.encode())
         } else {

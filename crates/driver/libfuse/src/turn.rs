@@ -90,7 +90,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) trial: &'a mut Trial,
 }
 
-impl Turn<'_> {
+impl<'a> Turn<'a> {
     /// Asks the program something that changes nothing.
     pub(crate) async fn ask(&self, message: Message) -> Result<Bytes, Fault> {
         self.ask_as(self.caller, message).await
@@ -297,6 +297,22 @@ impl Turn<'_> {
         }
     }
 
+    /// Has the program look up `name`, unless it knows what that leads to: a kernel removes and moves only what it holds a
+    /// reference to, and programs rely on that (fuse-overlayfs ends what it has given no reference to while it still uses it).
+    /// The reference must be held until the change is answered.
+    pub(crate) async fn hold(&self, dir: Node, name: &Name) -> Result<Option<Held<'a>>, Fault> {
+        let (nodes, epoch) = (&self.shared.nodes, self.life.epoch);
+        if nodes.get(dir, name).is_some_and(|node| nodes.theirs(node, epoch).is_some()) {
+            return Ok(None);
+        }
+        match self.lookup(self.theirs(dir).await?, name).await {
+            Ok((entry, _)) => Ok(Some(Held { life: self.life, node: entry.nodeid })),
+            // The program says so itself when it is asked for the change.
+            Err(Fault::Failed(_)) => Ok(None),
+            Err(lost) => Err(lost),
+        }
+    }
+
     /// Whether `name` led to something before the first attempt.
     pub(crate) async fn was_there(&mut self, dir: Node, name: &Name) -> Result<bool, Fault> {
         if let Some(known) = self.trial.known {
@@ -418,6 +434,18 @@ impl Turn<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// A reference that the program counts; dropping it returns it.
+pub(crate) struct Held<'a> {
+    life: &'a Life,
+    node: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.life.conn.send_only(forget(self.node, 1));
     }
 }
 

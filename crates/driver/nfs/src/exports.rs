@@ -2,10 +2,11 @@
 //! What a server exports, by the MOUNT program, and all of it as one tree: directories above exports, which the server does not have,
 //! and exports that lie in others, which it does not show there.
 
-use crate::inner::Inner;
+use crate::inner::{Inner, nfs_name, sent};
 use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, Result};
 use outrigger_proto_nfs3::mount::{self, DirPath, Mounted, procedure as mounting};
-use outrigger_proto_nfs3::nfs;
+use outrigger_proto_nfs3::nfs::{self, procedure};
+use outrigger_proto_nfs3::types::DirName;
 use outrigger_proto_nfs3::xdr::Procedure;
 use outrigger_proto_nfs3::xdr::rpc::{AUTH_NONE, AUTH_SYS, Auth};
 use outrigger_toolkit_remote::{KnownFile, RpcClient, auth_sys, hash, own_credentials};
@@ -179,11 +180,27 @@ impl Inner {
         if all.as_ref().is_ok_and(|all| !all.contains(&path) && below(all, &path).next().is_some()) {
             return above();
         }
-        match self.mounted(auth, &path).await {
-            // A server that does not tell what it exports may have something further down.
-            Err(error) if all.is_err() && matches!(error.errno, Errno::ENOENT | Errno::EACCES) => above(),
-            mounted => mounted,
+        let refused = match self.mounted(auth, &path).await {
+            Err(error) if all.as_ref().is_ok_and(|all| !all.is_empty()) => return Err(error),
+            Err(error) => error,
+            mounted => return mounted,
+        };
+        // A server that does not tell what it exports may have a file there, which cannot be mounted by its path, or something further
+        // down.
+        match (self.in_mounted(auth, dir, name).await, refused.errno) {
+            (Ok(found), _) => Ok(found),
+            (Err(_), Errno::ENOENT | Errno::EACCES) if all.is_err() => above(),
+            (Err(_), _) => Err(refused),
         }
+    }
+
+    /// What `name` leads to in a directory that may be in an export although it is taken for one above them.
+    async fn in_mounted(&self, auth: &Auth, dir: Node, name: &Name) -> Result<(KnownFile, Attr)> {
+        let path = [&self.path(dir)?[..], b"/"].concat();
+        let dir = self.mounted(auth, if path.len() > 1 { trimmed(&path) } else { &path }).await?.0;
+        let at = DirName { dir: sent(&dir)?, name: nfs_name(name)? };
+        let found = self.ask::<procedure::Lookup>(auth, &at).await?;
+        self.complete(auth, found.object, found.attrs).await
     }
 }
 

@@ -22,7 +22,7 @@ pub async fn configuration(service: &dyn Service) -> Result<Config> {
     let content = read_file(service, &cx(), Node::ROOT, own(CONFIG)).await?;
     let none = || {
         Errno::ENOENT.because(format!(
-            "there is no {CONFIG} in the root of the tree: `outrigger crypt init` makes one; commands take a directory of this machine \
+            "there is no {CONFIG} in the root of the tree: `outrigger crypt init` makes one; commands take a directory \
              as DIR::/PATH"
         ))
     };

@@ -183,10 +183,22 @@ impl<'a> Below<'a> {
         }
     }
 
-    /// The name that an entry of a directory of the tree below stands for; `None` for what is not shown.
+    /// The name that an entry found in a directory of the tree below stands for; `None` for what is not shown.
     pub(crate) async fn shown(&self, dir: Node, id: &Id, stored: &Name) -> Option<Name> {
-        let name = match means(stored) {
-            Means::Own => return None,
+        let name = self.meant(dir, id, stored).await;
+        if name.is_none() && !matches!(means(stored), Means::Own) {
+            tracing::warn!(?dir, stored = %stored, "a name is damaged, or was not made by this tree");
+            if let Some(strangers) = &self.inner.strangers {
+                strangers.add(dir, stored.clone());
+            }
+        }
+        name
+    }
+
+    /// What such a name stands for.
+    async fn meant(&self, dir: Node, id: &Id, stored: &Name) -> Option<Name> {
+        match means(stored) {
+            Means::Own => None,
             Means::Encrypted => self.inner.keys.name(id, stored),
             Means::Long => match side_of(stored) {
                 Ok(side) => match self.read_own(dir, side).await {
@@ -198,14 +210,7 @@ impl<'a> Below<'a> {
                 },
                 Err(_) => None,
             },
-        };
-        if name.is_none() {
-            tracing::warn!(?dir, stored = %stored, "a name is damaged, or was not made by this tree");
-            if let Some(strangers) = &self.inner.strangers {
-                strangers.add(dir, stored.clone());
-            }
         }
-        name
     }
 
     /// A path of a file, as far as the tree knows one.
@@ -240,7 +245,8 @@ impl<'a> Below<'a> {
     async fn step(&self, dir: Node, part: &[u8]) -> Result<(Name, Entry)> {
         let stored = Name::new(part.to_vec())?;
         let id = self.dir(dir).await?.ok_or(Errno::ENOENT)?;
-        let name = self.shown(dir, &id, &stored).await.ok_or(Errno::ENOENT)?;
+        // What a path says is not what was found in the directory.
+        let name = self.meant(dir, &id, &stored).await.ok_or(Errno::ENOENT)?;
         Ok((name, self.ask(Lookup { dir, name: stored }).await?))
     }
 

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shows one directory of a tree as a tree of its own.
 //!
-//! The directory takes the number of the root; everything else keeps its number. Names cannot lead out, because no
-//! [`Name`](outrigger_core::Name) is `..`. The owner of the layer holds the reference to the directory meanwhile.
+//! The directory takes the number of the root; everything else keeps its number, and paths begin at the directory. Names cannot lead
+//! out, because no [`Name`](outrigger_core::Name) is `..`. The owner of the layer holds the reference to the directory meanwhile.
 #![forbid(unsafe_code)]
 
+use bytes::Bytes;
+use outrigger_core::ops::Locate;
 use outrigger_core::{
-    Answer, Cx, Errno, Layer, Node, Notice, Notify, Place, Reply, Request, Service, Traverse, Visit,
+    Abilities, Answer, Cx, Errno, Layer, Node, Notice, Notify, Place, Reply, Request, Result, Service,
+    Target, Traverse, Visit, ask,
 };
 use std::sync::Arc;
 
 /// The layer; see the crate's documentation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Subtree {
     root: Node,
+    path: Option<Target>,
 }
 
 /// Replaces one node number by another in a message.
@@ -36,7 +40,12 @@ impl Visit for Renumber {
 impl Subtree {
     /// Makes `root`, a directory of the tree below, the root.
     pub fn new(root: Node) -> Self {
-        Subtree { root }
+        Subtree { root, path: None }
+    }
+
+    /// The same; the directory is at `path` of the tree below.
+    pub fn at(self, path: Target) -> Self {
+        Subtree { path: Some(path), ..self }
     }
 
     fn down(&self) -> Renumber {
@@ -45,6 +54,17 @@ impl Subtree {
 
     fn up(&self) -> Renumber {
         Renumber { from: self.root, to: Node::ROOT, forbidden: false }
+    }
+
+    /// A path from the directory on.
+    async fn located(&self, next: &Arc<dyn Service>, cx: &Cx, locate: Locate) -> Result<Target> {
+        let path = ask(&**next, cx, locate).await?;
+        let root = ask(&**next, cx, Locate { node: self.root }).await?;
+        match path.strip_prefix(root.strip_suffix(b"/").unwrap_or(&root)) {
+            Some(b"") => Target::new(b"/".to_vec()),
+            Some(below) if below.starts_with(b"/") => Target::new(below.to_vec()),
+            _ => Err(Errno::ENOENT.because("its path is outside of the directory that is shown")),
+        }
     }
 }
 
@@ -67,6 +87,9 @@ impl Layer for Subtree {
         if down.forbidden {
             return Answer::error(Errno::ESTALE);
         }
+        if let Request::Locate(locate) = request {
+            return Answer::later(async move { self.located(next, cx, locate).await.into() });
+        }
         let up = self.up();
         next.call(cx, request).map(move |mut reply| {
             let mut up = up;
@@ -75,8 +98,14 @@ impl Layer for Subtree {
         })
     }
 
+    fn abilities(&self, below: Abilities) -> Abilities {
+        let root_at = below.root_at.as_ref().zip(self.path.as_ref());
+        let root_at = root_at.map(|(root, path)| Bytes::from([&root[..], path].concat()));
+        Abilities { root_at, ..below }
+    }
+
     fn notify(&self, above: Arc<dyn Notify>) -> Arc<dyn Notify> {
-        Arc::new(Renumbered { layer: *self, above })
+        Arc::new(Renumbered { layer: self.clone(), above })
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
+use outrigger_core::ask as ask_once;
 use outrigger_core::ops::{Forget, GetAttr, Lookup};
 use outrigger_core::reply::{Entry, Ttl};
 use outrigger_core::{Attr, Credentials, Generation, Name, Stack};
@@ -48,6 +49,28 @@ fn what_is_above_cannot_be_reached() {
     // Nor is the root of the whole tree handed out.
     let (reply, _) = ask(DIR, Node::ROOT, lookup(Node(8)));
     assert_eq!(reply.error().map(|error| error.errno), Some(Errno::ESTALE));
+}
+
+#[test]
+fn paths_begin_at_the_directory() {
+    let located = |node: Node| {
+        let sim = Sim::new(0);
+        let driver = Scripted::new(&sim, |_, request| {
+            let Request::Locate(locate) = request else { panic!("{request:?}") };
+            let path = match locate.node {
+                DIR => "/above/dir",
+                Node(8) => "/above/dir/sub/file",
+                _ => "/above/directory",
+            };
+            Step::Now(Reply::Target(Target::new(path.as_bytes().to_vec()).expect("a short path")))
+        });
+        let top = Stack::new(driver).push(Subtree::new(DIR)).expect("any order is good").service();
+        let cx = Cx::new(1, Credentials::ROOT, "test");
+        sim.block_on(async move { ask_once(&*top, &cx, Locate { node }).await })
+    };
+    assert_eq!(located(Node(8)).expect("a path").to_string(), "/sub/file");
+    assert_eq!(located(Node::ROOT).expect("a path").to_string(), "/");
+    assert_eq!(located(Node(9)).map_err(|error| error.errno), Err(Errno::ENOENT), "a longer name");
 }
 
 #[test]

@@ -81,6 +81,10 @@ pub struct Terms {
     pub driver: Vec<String>,
 }
 
+/// Those that are not of drivers, for people.
+pub const WORDS: &str = "ro, rw, allow=NETWORK, secure, insecure, root_squash, no_root_squash, all_squash, anonuid=UID, anongid=GID, \
+                         map=CLIENT:SERVER, map_group=CLIENT:SERVER";
+
 /// Words of exports(5) that say what is so anyway.
 const NEEDLESS: &[&str] =
     &["sync", "no_subtree_check", "wdelay", "no_wdelay", "no_all_squash", "map_identity"];

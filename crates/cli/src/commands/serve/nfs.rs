@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger serve nfs`: trees by NFS version 3.
 
-use super::exports::{Exported, Options as OfExport, Terms, Whom, anonymous, map};
+use super::exports::{Exported, Options as OfExport, Terms, WORDS, Whom, anonymous, map};
 use super::state::{State, Whole};
 use crate::context::Context;
 use crate::logging;
@@ -17,13 +17,18 @@ use outrigger_layer_deadline::Deadline;
 use outrigger_layer_permissions::Permissions;
 use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Files of a tree whose numbers are remembered.
 pub const HELD: usize = 1 << 15;
@@ -118,6 +123,16 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// A socket at this address that does not listen yet.
+fn bound(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Connections of a server that has just ended are in nobody's way.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &address)?;
+    Ok(socket)
+}
+
 impl Nfs {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         let lists: Vec<String> = self
@@ -131,8 +146,8 @@ impl Nfs {
         context.trees.runtime.serve();
         let named = self.named()?;
         let handle = context.trees.runtime.handle();
-        // The address is the least that can be missing, and cannot be that of another server from here on.
-        let listener = TcpListener::bind(self.listen).map_err(|error| self.cannot(&error.into()))?;
+        // The address is the least that can be missing. Clients come when nothing can be missing any more.
+        let socket = bound(self.listen).map_err(|errno| self.cannot(&io::Error::from(errno).into()))?;
         let exports =
             named.into_iter().map(|(path, location, terms)| self.open(context, path, location, terms));
         let exports = exports.collect::<Result<Vec<_>, _>>()?;
@@ -142,6 +157,8 @@ impl Nfs {
         if let Err(error) = state.forget_unused() {
             tracing::warn!(%error, "what unused exports have left cannot be removed");
         }
+        listen(&socket, BACKLOG).map_err(|errno| self.cannot(&io::Error::from(errno).into()))?;
+        let listener = TcpListener::from(socket);
         handle.block_on(async {
             let server = Server::on(listener, trees, options).map_err(|error| self.cannot(&error))?;
             let address = server.address().map_err(|error| self.cannot(&error.into()))?;
@@ -225,7 +242,8 @@ impl Nfs {
             options.push("ro".to_owned());
         }
         context.trees.are_read_only(is_read_only);
-        let tree = trees::mountable(&context.trees, location, &options, None)?;
+        let tree = trees::mountable(&context.trees, location, &options, None)
+            .map_err(|failure| with_words_of_exports(path, &terms.driver, failure))?;
         let stack = stack(context, &tree, is_read_only);
         let (service, closes) = stack.map_err(|error| Failure::serious(error.to_string()))?;
         Ok(Export { path, location, terms, tree, service, closes })
@@ -234,6 +252,15 @@ impl Nfs {
     fn cannot(&self, error: &Error) -> Failure {
         Failure::new(format!("cannot listen at {}: {error}", self.listen))
     }
+}
+
+/// What is wrong with an option that no driver takes, for who meant one of exports.
+fn with_words_of_exports(path: &str, options: &[String], failure: Failure) -> Failure {
+    let key = |item: &str| item.split('=').next().unwrap_or(item).to_owned();
+    let is_refused = |item: &&String| failure.message.contains(&format!(" has no option {}", key(item)));
+    let Some(item) = options.iter().find(is_refused) else { return failure };
+    let message = format!("export '{path}': {item}: options of exports are {WORDS}; and {}", failure.message);
+    Failure { message, ..failure }
 }
 
 impl Export<'_> {

@@ -294,3 +294,58 @@ fn a_rename_between_two_names_is_finished() {
         },
     );
 }
+
+/// fuse-overlayfs dies of a change of a name that it has given no reference to, as no kernel asks for.
+#[test]
+fn names_are_looked_up_again_before_they_are_removed_or_moved() {
+    if let Err(error) = Command::new(OVERLAY.program).arg("--version").output() {
+        return println!("SKIPPED: {}: {error}", OVERLAY.program);
+    }
+    type Change = fn(&Direct) -> outrigger_conformance::Result<()>;
+    let changes: [(&str, Change); 4] = [
+        ("unlink", |fs| fs.unlink(Path::new("d/f"))),
+        ("rmdir", |fs| fs.rmdir(Path::new("d/e"))),
+        ("rename", |fs| fs.rename(Path::new("d/f"), Path::new("d/new"), RenameFlags::empty())),
+        ("replace", |fs| fs.rename(Path::new("d/f"), Path::new("d/g"), RenameFlags::empty())),
+    ];
+    for (what, change) in changes {
+        with(
+            &OVERLAY,
+            Options::default(),
+            |_| (),
+            |fs, relay, store| {
+                fs.mkdir(Path::new("d"), 0o755).unwrap();
+                fs.mkdir(Path::new("d/e"), 0o755).unwrap();
+                for file in ["d/f", "d/g"] {
+                    fs.close(fs.open(Path::new(file), Flags::NEW, 0o644).unwrap()).unwrap();
+                }
+                relay.kill_now();
+                assert_eq!(change(fs), Ok(()), "{what}");
+                assert!(fs.stat(Path::new("d")).is_ok());
+                assert_eq!(relay.programs(), 2, "{what}: its successor died of it: {:?}", names(store));
+            },
+        );
+    }
+}
+
+#[test]
+fn a_hidden_file_is_looked_up_again_before_it_is_removed() {
+    if let Err(error) = Command::new(OVERLAY.program).arg("--version").output() {
+        return println!("SKIPPED: {}: {error}", OVERLAY.program);
+    }
+    with(
+        &OVERLAY,
+        Options::default(),
+        |_| (),
+        |fs, relay, store| {
+            let file = fs.open(Path::new("f"), Flags::NEW, 0o644).unwrap();
+            relay.kill_now();
+            fs.unlink(Path::new("f")).unwrap();
+            relay.kill_now();
+            fs.close(file).unwrap();
+            assert!(fs.stat(Path::new("f")).is_err());
+            assert_eq!(relay.programs(), 3);
+            assert!(names(store).is_empty(), "{:?}", names(store));
+        },
+    );
+}

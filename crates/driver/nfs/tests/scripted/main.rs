@@ -250,6 +250,16 @@ fn exports_are_shown_with_the_directories_above_them() {
     assert_eq!(near.direct.mkdir(Path::new("a/new"), 0o755), Err(Errno::EROFS));
 }
 
+/// MOUNT is for directories.
+#[test]
+fn a_file_in_the_root_of_a_server_that_does_not_tell_its_exports_is_found() {
+    let server = Server::start(|_, _| Does::Usual);
+    server.state().is_untold = true;
+    let near = connect(&server, None, None, &[]);
+    assert_eq!(near.direct.stat(Path::new("f")).unwrap().ino, 2);
+    assert_eq!(near.direct.stat(Path::new("g")).err(), Some(Errno::ENOTDIR), "as the server says");
+}
+
 #[test]
 fn the_list_of_exports_is_asked_for_once_a_second_and_not_for_each_of_them() {
     let server = Server::start(|_, _| Does::Usual);

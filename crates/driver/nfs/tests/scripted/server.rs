@@ -49,6 +49,8 @@ pub struct State {
     pub connections: usize,
     /// What it exports beside what it always does.
     pub exports: Vec<String>,
+    /// It exports `/`, and does not tell.
+    pub is_untold: bool,
     /// How often it was asked for that.
     pub lists: usize,
 }
@@ -140,6 +142,13 @@ impl Server {
         };
         if header.program == mount::PROGRAM {
             let reply = match mount::Call::decode(header.procedure, &mut input).ok()? {
+                mount::Call::Mnt(path) if self.state().is_untold && **path != *b"/" => {
+                    mount::Reply::Mnt(Err(mount::Status::NOTDIR))
+                }
+                mount::Call::Export(()) if self.state().is_untold => {
+                    let refused = rpc::accepted(AcceptStatus::ProcedureUnavailable);
+                    return Some(rpc::reply(xid, refused).finish().into_bytes().to_vec());
+                }
                 mount::Call::Mnt(_) => {
                     mount::Reply::Mnt(Ok(Mounted { handle: handle("root"), flavors: Array::default() }))
                 }
