@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use support::{Place, can_mount, kill_server};
+use support::{Place, can_mount, kill_server, within};
 
 /// A server, and a place beside it.
 struct Far {
@@ -129,8 +129,8 @@ fn a_mount_survives_the_death_of_its_server_and_of_its_process() {
         assert_eq!(file.metadata().unwrap().size(), 32, "{kind:?}");
         drop(file);
         far.place.unmount("m");
-        let left = fs::read_dir(far.server.root()).unwrap().count();
-        assert_eq!(left, 0, "{kind:?}");
+        // umount(8) does not wait for the last close.
+        within("nothing is left", || fs::read_dir(far.server.root()).unwrap().count() == 0);
     }
 }
 

@@ -55,6 +55,8 @@ enum Group {
     Nfs,
     /// An NFS server through the relay of the guide.
     Relay,
+    /// A program that is run with a tree in its file system.
+    Run,
     /// A disk image.
     Image,
     /// An encrypted directory.
@@ -169,6 +171,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Ftp => groups::ftp::measure(bench),
         Group::Nfs => groups::nfs::measure(bench),
         Group::Relay => groups::relay::measure(bench),
+        Group::Run => groups::run::measure(bench),
         Group::Image => groups::image::measure(bench),
         Group::Crypt => groups::crypt::measure(bench),
         Group::Memory => groups::memory::measure(bench),

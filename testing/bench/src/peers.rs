@@ -8,6 +8,7 @@ use std::process::Command;
 
 /// Where Debian's libfuse3-dev has libfuse's own example of a pass-through file system.
 const PASSTHROUGH_LL: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
+const CALLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/calls.c");
 const NULL_LIBFUSE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/null_libfuse.c");
 
 /// Paths of the peers; `None` for one that is missing.
@@ -37,6 +38,12 @@ pub struct Peers {
     pub ratarmount: Option<PathBuf>,
     /// strace(1), which counts system calls.
     pub strace: Option<PathBuf>,
+    /// bwrap(1), which gives a program a mount namespace.
+    pub bwrap: Option<PathBuf>,
+    /// proot(1), which gives it another file system by ptrace(2).
+    pub proot: Option<PathBuf>,
+    /// What makes system calls to be measured.
+    pub calls: Option<PathBuf>,
 }
 
 impl Peers {
@@ -56,6 +63,9 @@ impl Peers {
             fuse2fs: find_peer("fuse2fs"),
             ratarmount: unpacked(target.join("bench-venv/bin/ratarmount")),
             strace: find_peer("strace"),
+            bwrap: find_peer("bwrap"),
+            proot: find_peer("proot"),
+            calls: compile(Path::new(CALLS), &built),
         }
     }
 
@@ -75,6 +85,8 @@ impl Peers {
             ("archivemount", &self.archivemount),
             ("ganesha", &self.ganesha),
             ("ratarmount", &self.ratarmount),
+            ("bwrap", &self.bwrap),
+            ("proot", &self.proot),
         ] {
             let line = program.as_ref().and_then(|path| first_line(&path.to_string_lossy(), &["--version"]));
             let version =

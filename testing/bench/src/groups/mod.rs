@@ -14,6 +14,7 @@ pub mod nfs;
 pub mod null;
 pub mod path;
 pub mod relay;
+pub mod run;
 pub mod sftp;
 
 use crate::compare::{Effort, Sampler, in_turns};

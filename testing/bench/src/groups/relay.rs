@@ -26,7 +26,7 @@ const SIZE: usize = 256 << 20;
 const FILES: usize = 60;
 const FUNCTIONS: usize = 60;
 /// Unpacks `$1` in a directory of `$2`, looks for features of the compiler, compiles, links, runs, and deletes.
-const BUILD: &str = r##"
+pub(super) const BUILD: &str = r##"
 set -e
 cd "$2"; mkdir build; cd build; tar xf "$1"
 for header in stdio stdlib string unistd errno fcntl signal time limits math; do
@@ -87,7 +87,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
 }
 
 /// An archive of a C program.
-fn program(bench: &Bench, ground: &Path) -> Result<PathBuf> {
+pub(super) fn program(bench: &Bench, ground: &Path) -> Result<PathBuf> {
     let (tree, archive) = (ground.join("tree"), ground.join("tree.tar"));
     fs::create_dir(&tree)?;
     let mut main = String::new();

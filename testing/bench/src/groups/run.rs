@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program that is run with trees in its file system: what its system calls and a build cost, beside the program alone and other ways
+//! to give it another file system.
+
+use super::Bench;
+use super::relay::{BUILD, program};
+use crate::compare::{Sampler, in_turns};
+use crate::programs::seconds;
+use crate::scratch::Ground;
+use crate::table::{Goal, Row, Table, Unit};
+use anyhow::{Context, Result};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const NATIVE: &str = "native";
+const RUN: &str = "outrigger run";
+/// Where the tree stands for the program.
+const PREFIX: &str = "/outrigger-bench";
+/// System calls of one sample.
+const CALLS: usize = 200_000;
+
+/// A way to run a program: the words before those of the program.
+struct Way {
+    name: &'static str,
+    words: Vec<OsString>,
+}
+
+impl Way {
+    fn command(&self, program: &Path) -> Command {
+        let mut words = self.words.iter().map(OsString::as_os_str).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or(OsStr::new("false")));
+        command.args(words);
+        command
+    }
+}
+
+/// Measures the group.
+///
+/// # Errors
+/// When the programs cannot be compiled or run.
+pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
+    let ground = Ground::ext4(&bench.scratch, "run", 2 << 30, 100_000)?;
+    let tree = ground.dir().join("tree-shown");
+    fs::create_dir(&tree)?;
+    fs::write(tree.join("file"), "content\n")?;
+    let archive = program(bench, ground.dir())?;
+    let calls =
+        bench.peers.calls.as_deref().context("the program that makes system calls was not compiled")?;
+    let ways = ways(bench, &tree);
+    let local = tree.join("file");
+    let on = |what, call, path: &Path, ways: &[&Way]| row(bench, what, (calls, call), path, ways);
+    let all: Vec<&Way> = ways.iter().collect();
+    let ours: Vec<&Way> = ways.iter().filter(|way| [NATIVE, RUN].contains(&way.name)).collect();
+    let goal = |factor| Goal::Below { subject: RUN, factor, than: NATIVE };
+    let shown = Path::new(PREFIX).join("file");
+    let rows = vec![
+        on("getppid", "getppid", &local, &all)?.goal(goal(1.1)),
+        on("stat of a local file", "stat", &local, &all)?.goal(goal(1.1)),
+        on("open and close of a local file", "open", &local, &all)?.goal(goal(1.1)),
+        compared(bench, "stat in a tree, and of a local file", calls, "stat", (&local, &shown), &ours)?
+            .goal(goal(2.0)),
+        compared(
+            bench,
+            "open and close in a tree, and of a local file",
+            calls,
+            "open",
+            (&local, &shown),
+            &ours,
+        )?
+        .goal(goal(2.0)),
+        build(bench, &archive, ground.dir(), &all)?.goal(goal(1.03)),
+    ];
+    Ok(vec![Table { name: "run", title: "a program with a tree in its file system".to_owned(), rows }])
+}
+
+/// All ways there are here.
+fn ways(bench: &Bench, tree: &Path) -> Vec<Way> {
+    let mut map = OsString::from(format!("{PREFIX}="));
+    map.push(tree);
+    let words = |words: &[&OsStr]| words.iter().map(|&word| word.to_owned()).collect();
+    let ours = ["run", "--no-hosts", "--mounts", "/dev/null", "--map"].map(OsStr::new);
+    let ours = [&[bench.outrigger.as_os_str()][..], &ours, &[&map]].concat();
+    let mut ways = vec![Way { name: NATIVE, words: Vec::new() }, Way { name: RUN, words: words(&ours) }];
+    let peers = &bench.peers;
+    for (name, program, options) in [
+        ("bwrap", &peers.bwrap, &["--dev-bind", "/", "/"][..]),
+        ("proot", &peers.proot, &[]),
+        ("strace", &peers.strace, &["-f", "-o", "/dev/null"]),
+    ] {
+        if let Some(program) = program {
+            let options: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+            ways.push(Way { name, words: words(&[&[program.as_os_str()][..], &options].concat()) });
+        }
+    }
+    ways
+}
+
+/// What a system call takes, each way.
+fn row(bench: &Bench, what: &str, (calls, call): (&Path, &str), path: &Path, ways: &[&Way]) -> Result<Row> {
+    let samplers = ways.iter().map(|way| (way.name, sampler(bench, way, (calls, call), path))).collect();
+    in_turns(what, Unit::Microseconds, bench.effort.rounds, samplers)
+}
+
+/// What a system call takes on a local file for the program alone, and on a file of a tree for one that is run.
+fn compared(
+    bench: &Bench,
+    what: &str,
+    calls: &Path,
+    call: &str,
+    (local, shown): (&Path, &Path),
+    ways: &[&Way],
+) -> Result<Row> {
+    let path = |way: &Way| if way.name == RUN { shown } else { local };
+    let samplers = ways.iter().map(|way| (way.name, sampler(bench, way, (calls, call), path(way)))).collect();
+    in_turns(what, Unit::Microseconds, bench.effort.rounds, samplers)
+}
+
+fn sampler<'a>(bench: &Bench, way: &Way, (calls, call): (&Path, &str), path: &Path) -> Sampler<'a> {
+    // Those that stop the program at each call take a hundred times as long.
+    let count = bench.scaled(if way.name == "strace" { CALLS / 20 } else { CALLS });
+    let mut command = way.command(calls);
+    command.arg(call).arg(count.to_string()).arg(path);
+    Box::new(move || {
+        let output = command.output()?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let micros = text.parse().with_context(|| {
+            format!("{command:?}: '{text}' {}", String::from_utf8_lossy(&output.stderr).trim_end())
+        });
+        micros.map(Some)
+    })
+}
+
+/// Builds a C program, each way in a directory of its own.
+fn build(bench: &Bench, archive: &Path, ground: &Path, ways: &[&Way]) -> Result<Row> {
+    let samplers = ways.iter().map(|way| {
+        let own: PathBuf = ground.join(format!("build-{}", way.name.replace(' ', "-")));
+        let mut command = way.command(Path::new("sh"));
+        command.args(["-c", BUILD, "sh"]).args([archive, &own]);
+        let sampler = move || {
+            fs::create_dir_all(&own)?;
+            seconds(&mut command).map(Some)
+        };
+        (way.name, Box::new(sampler) as Sampler<'_>)
+    });
+    in_turns(
+        "untar, configure, compile, delete",
+        Unit::Seconds,
+        bench.effort.rounds.min(5),
+        samplers.collect(),
+    )
+}
