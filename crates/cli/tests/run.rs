@@ -93,6 +93,17 @@ fn lines_of_a_file_and_options_of_trees_count() {
 }
 
 #[test]
+fn a_working_directory_that_is_gone_or_covered_does_not_matter() {
+    let Some(place) = place() else { return };
+    let program =
+        format!("{PROGRAM} run --no-hosts --map /data={0} --map {0}/sub={0}", place.at("tree").display());
+    let gone = format!(
+        "mkdir gone; cd gone; rmdir ../gone; {program} cat /data/sub/file; cd ../tree/sub; {program} ls"
+    );
+    assert_eq!(place.run_as("sh", &["-c", &gone]).ok(), "content\nsub\n");
+}
+
+#[test]
 fn a_program_that_is_run_can_run_another_one() {
     let Some(place) = place() else { return };
     let inner = format!(
@@ -167,6 +178,9 @@ fn the_death_of_the_server_leaves_the_program_with_errors() {
 #[test]
 fn signals_reach_the_program() {
     let Some(place) = place() else { return };
+    let mut child = waiting(&place, "exit 1");
+    signal(child.id(), "INT");
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 2), "no terminal has sent it to both");
     let mut child = waiting(&place, "exit 1");
     signal(child.id(), "TERM");
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));

@@ -11,7 +11,8 @@ use outrigger_door_fuse::{Connection, Options, Session};
 use outrigger_door_intercept::{Launch, Launched, Prefix};
 use outrigger_host::allow_descriptors;
 use outrigger_layer_demux::{Demux, Options as DemuxOptions};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
@@ -47,7 +48,7 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 ///
 /// Local files are reached as always, and as fast. In the root itself nothing can be made, and programs that become another
 /// user when they are executed (sudo) do not work, unless the superuser runs them. When the program ends, what it has
-/// written is stored; programs that it leaves running lose the trees then.
+/// written is stored; programs that it leaves running lose the trees then (ENOTCONN).
 ///
 /// The exit status is that of the program, 128 and the number of the signal that ended it, 127 when there is no such
 /// program, 126 when it cannot be executed, and 125 when outrigger itself fails.
@@ -242,11 +243,14 @@ fn serve(context: &Context, tree: &Tree, launched: Launched) -> Result<ExitStatu
     }
 }
 
-/// Passes signals on to the program. Those of the terminal it gets by itself.
+/// Passes signals on to the program. It gets those of the terminal by itself.
 fn forward(mut signals: Signals, child: u32) -> std::io::Result<()> {
     let forward = move || {
         let child = i32::try_from(child).ok().and_then(Pid::from_raw);
-        for signal in signals.forever().filter(|signal| ![SIGINT, SIGQUIT].contains(signal)) {
+        for signal in signals.forever() {
+            if [SIGINT, SIGQUIT].contains(&signal) && is_in_foreground() {
+                continue;
+            }
             if let (Some(child), Some(signal)) = (child, Signal::from_named_raw(signal)) {
                 // It may have ended.
                 let _ = kill_process(child, signal);
@@ -254,6 +258,12 @@ fn forward(mut signals: Signals, child: u32) -> std::io::Result<()> {
         }
     };
     thread::Builder::new().name("signals".into()).spawn(forward).map(drop)
+}
+
+/// Whether the terminal sends its signals to this process, and so to the program.
+fn is_in_foreground() -> bool {
+    let group = fs::File::open("/dev/tty").and_then(|terminal| Ok(tcgetpgrp(terminal)?));
+    group.is_ok_and(|group| group == getpgrp())
 }
 
 /// The exit status for that of the program.

@@ -60,7 +60,8 @@ impl Order {
 
     /// Enters a namespace in which the trees stand under their prefixes.
     fn enter(&self, socket: &OwnedFd) -> Result<(), String> {
-        let here = std::env::current_dir().map_err(failed("the working directory"))?;
+        // One that was removed stays what it is.
+        let here = std::env::current_dir().ok();
         isolate()?;
         let root = Root::make(&self.prefixes)?;
         let device = mount_fuse()?;
@@ -68,8 +69,10 @@ impl Order {
         drop(device);
         wait(socket)?;
         root.show(&self.prefixes)?;
-        std::env::set_current_dir(&here)
-            .map_err(failed(format_args!("the working directory '{}'", here.display())))
+        here.map_or(Ok(()), |here| {
+            std::env::set_current_dir(&here)
+                .map_err(failed(format_args!("the working directory '{}'", here.display())))
+        })
     }
 
     /// Executes the program; why that failed, and the exit status.

@@ -60,8 +60,7 @@ fn change() -> io::Result<()> {
     mount("outrigger-run", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=755")?;
     let former = Path::new(place).join(&FORMER[1..]);
     fs::create_dir(&former)?;
-    pivot_root(place, &former)?;
-    std::env::set_current_dir("/")
+    Ok(pivot_root(place, &former)?)
 }
 
 /// Has an entry of the former root in the new one.
