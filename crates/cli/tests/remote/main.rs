@@ -122,6 +122,25 @@ fn commands_take_places_on_a_host() {
 }
 
 #[test]
+fn a_layer_of_a_command_stands_on_a_directory_of_a_host_or_on_an_archive_there() {
+    let Some(far) = Far::new() else { return };
+    let (place, option) = (&far.place, far.option());
+    place.file("far/d/one", "1\n");
+    place.run_as("tar", &["cf", "far/a.tar", "-C", "far", "d"]).ok();
+    let run = |args: &[&str]| place.run(&[args, &["--opt", &option]].concat());
+    for layer in [&["--layer", "readonly"][..], &[]] {
+        assert_eq!(run(&[&["ls", &far.location("/d::/")], layer].concat()).ok(), "one\n");
+        assert_eq!(run(&[&["cat", &far.location("/d::/one")], layer].concat()).ok(), "1\n");
+        assert_eq!(run(&[&["cat", &far.location("/a.tar::/d/one")], layer].concat()).ok(), "1\n");
+        assert!(run(&[&["ls", &far.location("/none::/")], layer].concat()).refused(2).contains("/none"));
+    }
+    let new = far.location("/d::/new");
+    assert!(run(&["touch", &new, "--layer", "readonly"]).refused(1).contains("Read-only"));
+    run(&["touch", &new]).ok();
+    assert!(place.at("far/d/new").exists());
+}
+
+#[test]
 fn a_directory_of_a_host_is_mounted_and_works() {
     let Some(far) = Far::new() else { return };
     let place = &far.place;
