@@ -10,7 +10,7 @@ set -euo pipefail
 # PACKAGE=PROOF: the command, or the file, that shows that the package is there.
 test_packages=(
     fuse3=fusermount3 acl=setfacl attr=setfattr e2fsprogs=mkfs.ext4 mount=losetup util-linux=findmnt
-    zsh=zsh fish=fish zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar libarchive-tools=bsdtar python3=python3
+    zsh=zsh fish=fish zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar libarchive-tools=bsdtar python3=python3 apache2-bin=/usr/sbin/apache2
     tree=tree groff-base=groff
     bindfs=bindfs sshfs=sshfs openssh-sftp-server=/usr/lib/openssh/sftp-server openssh-server=sshd libwrap0=/usr/share/doc/libwrap0
     openssl=openssl libsodium23=/usr/share/doc/libsodium23 squashfuse=squashfuse
@@ -88,8 +88,8 @@ install_loopback() {
     rm -rf "$scratch"
 }
 
-# unpack NAME PACKAGE...: the programs of packages in target/test-tools/NAME, without installing them: vsftpd would be started on
-# port 21, and pure-ftpd cannot be installed beside it.
+# unpack NAME PACKAGE...: the programs of packages in target/test-tools/NAME, without installing them: vsftpd and nginx would be started
+# on ports 21 and 80, and pure-ftpd cannot be installed beside vsftpd.
 unpack() {
     local dir=$target/test-tools/$1 package
     [ ! -d "$dir/usr/sbin" ] || return 0
@@ -185,6 +185,7 @@ test)
     fetch_source zlib
     unpack pure-ftpd pure-ftpd pure-ftpd-common
     unpack vsftpd vsftpd
+    unpack nginx nginx
     unpack_client
     install_loopback
     # moto is a server of the S3 protocol.

@@ -51,6 +51,13 @@ impl Authority {
         }
         Ok(Authority { host: host.to_owned(), port, user, password, from_root })
     }
+
+    /// The URL of the root of the server, without a login.
+    pub fn url(&self, scheme: &str) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
+        format!("{scheme}://{host}{port}/")
+    }
 }
 
 /// With `%41` as `A`.
@@ -87,6 +94,9 @@ mod tests {
         ] {
             assert_eq!(Authority::parse(text), Ok(expected), "{text}");
         }
+        let url = |text| Authority::parse(text).map(|server| server.url("http"));
+        assert_eq!(url("u:p@[::1]:80"), Ok("http://[::1]:80/".into()));
+        assert_eq!(url("h"), Ok("http://h/".into()));
         for text in ["", "u@", "h:x", "u%0aDELE:p@h"] {
             assert_eq!(Authority::parse(text).unwrap_err().errno, Errno::EINVAL, "{text}");
         }

@@ -13,6 +13,7 @@
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
 //! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`], [`send_message`], [`receive_message`] | connections, each step with a deadline |
+//! | [`Parts`] | a file that is received part by part |
 //! | [`Pool`] | a bounded number of connections |
 //! | [`repeated`], [`Outage`] | when a request is made again, and when a server is tried again |
 //! | [`Ways`] | which of several ways to do a thing a server has |
@@ -39,6 +40,7 @@ mod notes;
 mod open_dirs;
 mod open_files;
 mod options;
+mod parts;
 mod pool;
 mod reconnect;
 mod reserved;
@@ -65,6 +67,7 @@ pub use notes::Notes;
 pub use open_dirs::OpenDirs;
 pub use open_files::{Closed, OpenFiles, OpenNotes, OwnWords, WasOpen};
 pub use options::{FILE_OPTIONS, FileOptions, file_option, unknown_file_option};
+pub use parts::Parts;
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};
 pub use reserved::{connect_reserved, groups_of};

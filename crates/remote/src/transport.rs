@@ -238,16 +238,47 @@ impl Tls {
         let refused =
             |error: &dyn fmt::Display| Errno::EINVAL.because(format!("TLS cannot be set up: {error}"));
         let provider = Arc::new(ring::default_provider());
-        let usual =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
-        let verifier = Verifier { usual: usual.map_err(|error| refused(&error))?, pinned };
-        let config = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| refused(&error))?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_no_client_auth();
-        Ok(Tls { config: Arc::new(config), name, is_pinned: trusted.is_some() })
+            .map_err(|error| refused(&error))?;
+        if roots.is_empty() && trusted.is_none() {
+            // A system without authorities trusts no server.
+            let config = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
+            return Ok(Tls { config, name, is_pinned: false });
+        }
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let verifier = Verifier { usual: usual.map_err(|error| refused(&error))?, pinned };
+        let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        Ok(Tls { config: Arc::new(config.with_no_client_auth()), name, is_pinned: trusted.is_some() })
+    }
+
+    /// What a library takes that makes the connections itself, and has the server choose one of these protocols (RFC 7301).
+    pub fn config(&self, protocols: &[&str]) -> ClientConfig {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        config
+    }
+
+    /// Why a connection of such a library did not come about: the errno and the reason that are behind `error`, which may be one of
+    /// ours.
+    pub fn why_lost(&self, error: &(dyn std::error::Error + 'static)) -> Error {
+        let (mut next, mut last) = (Some(error), error);
+        while let Some(error) = next {
+            let io = error.downcast_ref::<std::io::Error>();
+            let inner =
+                io.and_then(std::io::Error::get_ref).map(|inner| inner as &(dyn std::error::Error + 'static));
+            if let Some(refused) = inner.unwrap_or(error).downcast_ref::<rustls::Error>() {
+                return Errno::EACCES.because(self.advice(refused));
+            }
+            if let Some(own) = inner.unwrap_or(error).downcast_ref::<Error>() {
+                return own.clone();
+            }
+            if let Some(code) = io.and_then(std::io::Error::raw_os_error) {
+                return Errno(code).because(error.to_string());
+            }
+            (last, next) = (error, inner.or_else(|| error.source()));
+        }
+        Errno::EIO.because(last.to_string())
     }
 
     /// The same, where sessions are resumed among the connections that this copy makes only.

@@ -59,10 +59,6 @@ impl FileServer for Page {
         &self.0
     }
 
-    fn check(&self, _: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
     async fn stat(&self, path: &[u8]) -> Asked<Found, Self> {
         match path {
             b"/" => Ok(Found::new(FileKind::Directory)),
@@ -75,16 +71,8 @@ impl FileServer for Page {
         Ok(Listing { names: vec![page()], odd: None })
     }
 
-    async fn target(&self, _: &[u8]) -> Asked<Bytes, Self> {
-        Err(Errno::EINVAL.into())
-    }
-
-    async fn exact_version(&self, _: &[u8]) -> Asked<Option<Version>, Self> {
-        Ok(None)
-    }
-
     async fn begin(&self, _: &[u8], _: u64) -> Asked<Begun<usize>, Self> {
-        let version = Version { size: Some(CONTENT.len() as u64), modified: None };
+        let version = Version { size: Some(CONTENT.len() as u64), modified: None, tag: None };
         Ok(Begun { transfer: Some(0), at: 0, version })
     }
 
@@ -92,10 +80,6 @@ impl FileServer for Page {
         let rest = &CONTENT[std::mem::replace(received, CONTENT.len())..];
         buffer.extend_from_slice(rest);
         Ok(rest.len())
-    }
-
-    async fn finish(&self, _: usize) -> Asked<(), Self> {
-        Ok(())
     }
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Another host for tests and benchmarks, which is this one: an SSH server, FTP servers and NFS servers of our own.
+//! Another host for tests and benchmarks, which is this one: an SSH server, FTP, HTTP and NFS servers of our own.
 //!
 //! [`Sshd`] listens on a port of the loopback device, with keys and a configuration of its own, and ends with its sessions
-//! when it is dropped; [`Ftpd`] starts FTP servers, [`Nfsd`] NFS servers. [`Line`] adds latency. Limits: only the user who runs it can log in.
+//! when it is dropped; [`Ftpd`] starts FTP servers, [`Httpd`] HTTP servers, [`Nfsd`] NFS servers. [`Line`] adds latency. Limits: only the user who runs it can log in.
 #![forbid(unsafe_code)]
 
 mod ftpd;
+mod httpd;
 mod line;
 mod nfsd;
 pub mod processes;
@@ -13,6 +14,7 @@ pub mod programs;
 mod sshd;
 
 pub use ftpd::{FtpServer, Ftpd};
+pub use httpd::{HttpServer, Httpd};
 pub use line::Line;
 pub use nfsd::{NfsServer, Nfsd};
 pub use sshd::{HOST, Sshd};

@@ -297,7 +297,7 @@ impl FileServer for Host {
 /// What the answers to MLST, or to [`Host::version_lines`], tell.
 fn version(asked: &[Vec<u8>], replies: &[Reply]) -> Version {
     let Told { size, modified } = Told::by(asked, replies);
-    Version { size, modified }
+    Version { size, modified, tag: None }
 }
 
 fn found(listed: Listed) -> Found {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the operations share: nodes, and how files look.
 
+use super::read::Versions;
 use super::{Asked, FileServer, Found, Version};
 use crate::diagnosis::{Attempt, Probe, diagnose};
 use crate::fault::{Fault, Refusal};
@@ -29,6 +30,7 @@ pub(super) struct Inner<S> {
     pub(super) options: FileOptions,
     pub(super) inodes: InodeTable,
     pub(super) open: OpenFiles<OpenFlags>,
+    pub(super) versions: Mutex<Versions>,
     /// Names of removed files that are open.
     pub(super) silly: SillyNames,
     pub(super) staging: Staging,
@@ -147,7 +149,7 @@ impl<S: FileServer> Inner<S> {
             Ok(None) | Err(Fault::Refused(_)) => {}
             Err(fault) => return Err(fault.into()),
         }
-        let version = |found: &Found| Version { size: found.size, modified: found.modified };
+        let version = |found: &Found| Version { size: found.size, modified: found.modified, tag: None };
         match listed {
             Some(listed) => Ok(version(listed)),
             None => self.look(path).await.map(|found| version(&found)),

@@ -23,9 +23,11 @@ use crate::staging::{Staged, Staging};
 use crate::transport::{Stream, receive_lines};
 use bytes::{Bytes, BytesMut};
 use inner::Inner;
-use outrigger_core::{Errno, FileKind, Keep, Result, Runtime, Time};
+use outrigger_core::{Errno, FileKind, Keep, Parallel, Result, Runtime, Time};
+use read::Versions;
 use std::future::Future;
-use std::sync::Arc;
+use std::num::NonZero;
+use std::sync::{Arc, Mutex};
 
 /// What a server says about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +143,14 @@ pub trait FileServer: Send + Sync + 'static {
     /// Whether the protocol says with each transfer where in the file it begins. Else that is tried out with the last byte of a file, once
     /// for a server.
     const TELLS_PLACES: bool = false;
+    /// Whether each transfer tells exactly which content it is of. What is read of an open file is then of one version, also by a process
+    /// that takes over: `ESTALE` where the server has another one by now.
+    const TELLS_VERSIONS: bool = false;
+    /// Whether there may be files in directories that the server does not show, as at the paths of URLs: of several names in a row
+    /// the last one is asked for first.
+    const HIDES_DIRECTORIES: bool = false;
+    /// What is worth asking at once.
+    const PARALLEL: Parallel = Parallel { reads: 1, listings: 1 };
 
     /// A file that is being received.
     type Transfer: Send + 'static;
@@ -160,7 +170,9 @@ pub trait FileServer: Send + Sync + 'static {
     ///
     /// # Errors
     /// `EINVAL` when it cannot.
-    fn check(&self, path: &[u8]) -> Result<()>;
+    fn check(&self, _path: &[u8]) -> Result<()> {
+        Ok(())
+    }
 
     /// Whether the server gives what it stores, makes or renames exactly this name.
     ///
@@ -177,10 +189,14 @@ pub trait FileServer: Send + Sync + 'static {
     fn list(&self, path: &[u8]) -> impl Future<Output = Asked<Listing, Self>> + Send;
 
     /// Where a symbolic link leads whose target [`FileServer::stat`] does not tell.
-    fn target(&self, path: &[u8]) -> impl Future<Output = Asked<Bytes, Self>> + Send;
+    fn target(&self, _path: &[u8]) -> impl Future<Output = Asked<Bytes, Self>> + Send {
+        async { Err(Errno::EINVAL.because("the server has no symbolic links").into()) }
+    }
 
     /// Size and time of change of a file, where the server tells them more exactly than [`FileServer::stat`] does; else `None`.
-    fn exact_version(&self, path: &[u8]) -> impl Future<Output = Asked<Option<Version>, Self>> + Send;
+    fn exact_version(&self, _path: &[u8]) -> impl Future<Output = Asked<Option<Version>, Self>> + Send {
+        async { Ok(None) }
+    }
 
     /// Begins to receive a file from `offset` on.
     fn begin(
@@ -197,7 +213,9 @@ pub trait FileServer: Send + Sync + 'static {
     ) -> impl Future<Output = Asked<usize, Self>> + Send;
 
     /// Ends a transfer that came to the end of the file: whether the server says that it was all.
-    fn finish(&self, transfer: Self::Transfer) -> impl Future<Output = Asked<(), Self>> + Send;
+    fn finish(&self, _transfer: Self::Transfer) -> impl Future<Output = Asked<(), Self>> + Send {
+        async { Ok(()) }
+    }
 
     /// Sends a staged file from `from` on.
     fn send(
@@ -246,9 +264,9 @@ pub trait FileServer: Send + Sync + 'static {
         false
     }
 
-    /// How many bytes there is room for, where the server tells.
+    /// How many bytes there is room for, where the server tells: none where nothing can be stored.
     fn free_space(&self, _path: &[u8]) -> impl Future<Output = Asked<Option<u64>, Self>> + Send {
-        async { Ok(None) }
+        async { Ok(Self::READ_ONLY.then_some(0)) }
     }
 
     /// Changes the time of change. `EOPNOTSUPP` where the server cannot for any file.
@@ -284,7 +302,11 @@ impl<S: FileServer> FileTree<S> {
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<Self> {
         let inodes = InodeTable::open(keep.as_deref(), join(base, b"")?.into())?;
-        let open = OpenFiles::open(keep.as_deref(), |_, was, _| was.flags)?;
+        let mut versions = Versions::default();
+        let open = OpenFiles::open(keep.as_deref(), |_, was, _| {
+            versions.of_handles.extend(NonZero::new(was.own[0]).map(|version| (was.handle, version)));
+            was.flags
+        })?;
         let silly = SillyNames::open(keep.as_deref())?;
         for node in silly.given(inodes.table()) {
             open.mark_removed(node);
@@ -295,6 +317,7 @@ impl<S: FileServer> FileTree<S> {
             options,
             inodes,
             open,
+            versions: Mutex::new(versions),
             silly,
             staging,
             locks: Default::default(),

@@ -4,15 +4,16 @@
 use super::inner::{Dir, Inner};
 use super::{FileServer, FileTree, Found, Listing};
 use crate::diagnosis::Attempt;
-use crate::listing::{DIRENT, DIRENT_PLUS, Named, Ordered};
+use crate::inode_table::join;
+use crate::listing::{DIRENT, DIRENT_PLUS, Named, Ordered, name_only};
 use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Parallel, Payload,
-    Request, Result, Target,
+    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Payload, Request,
+    Result, Target,
 };
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             cookies_by_name: true,
             attrs_may_fail: true,
             root_at: Some(Bytes::copy_from_slice(self.0.inodes.base())),
-            parallel: Parallel { reads: 1, listings: 1 },
+            parallel: S::PARALLEL,
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
             async_create: true,
@@ -99,6 +100,9 @@ impl<S: FileServer> Driver for FileTree<S> {
 
     async fn walk(&self, _: &Cx, op: Walk) -> Result<Entries> {
         self.run(async move |inner| {
+            if let Some(walked) = inner.walk_hidden(&op).await {
+                return walked;
+            }
             let (mut dir, mut entries) = (op.dir, Vec::new());
             for name in &op.names {
                 match inner.lookup(dir, name).await {
@@ -211,19 +215,21 @@ impl<S: FileServer> Driver for FileTree<S> {
     async fn read(&self, cx: &Cx, op: Read) -> Result<Payload> {
         let cancel = cx.cancel.clone();
         self.run(async move |inner| {
-            let Read { node, offset, len, .. } = op;
+            let Read { node, handle, offset, len } = op;
             let _lock = inner.locks.lock(node).await;
             // One that is not waited for any more must not keep who closes the file waiting for a server that hangs.
             let read = async {
-                let read = cancel.unless_raised(inner.read_at(node, offset, len as usize)).await;
+                let read =
+                    cancel.unless_raised(inner.read_at((node, Some(handle)), offset, len as usize)).await;
                 read.unwrap_or_else(|| Err(Errno::EINTR.into()))
             };
             if inner.goes_back(node, offset) {
                 // Without room for all of it, the file is sent once more up to there.
-                let _ = inner.stage(node, 0).await;
+                let _ = inner.stage_for((node, Some(handle)), 0).await;
             }
             match inner.staging.get(node) {
                 Some(staged) if staged.state().base <= offset => {
+                    inner.may_read_staged(node, handle)?;
                     Ok(staged.read(offset, len as usize)?.into())
                 }
                 Some(_) => {
@@ -308,7 +314,13 @@ impl<S: FileServer> Driver for FileTree<S> {
             let (piece, eof) =
                 inner.piece((op.node, op.handle), op.cookie, op.size as usize, DIRENT_PLUS).await?;
             let entries = piece.into_iter().map(|(cookie, (name, listed))| {
-                let entry = inner.entry(op.node, &name, Some(&listed))?;
+                let entry = match (listed.kind, listed.size) {
+                    // A size of 0 would be taken for what it is.
+                    (FileKind::Regular, None) => {
+                        name_only(inner.inodes.listed(op.node, &name, listed.kind)?, Some(listed.kind))
+                    }
+                    _ => inner.entry(op.node, &name, Some(&listed))?,
+                };
                 Ok(DirentPlus { cookie, name, entry })
             });
             Ok(DirentsPlus { entries: entries.collect::<Result<_>>()?, eof })
@@ -344,6 +356,29 @@ impl<S: FileServer> Inner<S> {
         }
         let listed = self.find(dir, name).await?;
         self.entry(dir, name, listed.as_ref())
+    }
+
+    /// What a walk leads to where the server may hide directories: the last name is asked for, and those before it are directories if
+    /// it is there. `None` when it is not.
+    async fn walk_hidden(&self, op: &Walk) -> Option<Result<Entries>> {
+        let (last, above) =
+            op.names.split_last().filter(|(_, above)| S::HIDES_DIRECTORIES && !above.is_empty())?;
+        let mut path = self.inodes.path(op.dir).ok()?;
+        for name in &op.names {
+            path = join(path, name).ok()?;
+        }
+        let found = match self.look(&path).await {
+            Ok(found) => found,
+            Err(error) if error.errno == Errno::ENOENT => return None,
+            Err(error) => return Some(Err(error)),
+        };
+        let (mut dir, mut entries) = (op.dir, Vec::new());
+        let all = above.iter().map(|name| (name, Found::new(FileKind::Directory))).chain([(last, found)]);
+        for (name, found) in all {
+            entries.push(self.entry(dir, name, Some(&found)).ok()?);
+            dir = entries[entries.len() - 1].node;
+        }
+        Some(Ok(entries))
     }
 
     async fn read_link(&self, node: Node) -> Result<Target> {

@@ -5,10 +5,12 @@ use super::inner::Inner;
 use super::{Asked, Begun, FileServer};
 use crate::diagnosis::Attempt;
 use crate::fault::Fault;
+use crate::inode_table::hash;
 use crate::reconnect::{Repeats, repeated};
 use bytes::{Buf, Bytes, BytesMut};
-use outrigger_core::{Errno, Error, Node, Result, lock};
+use outrigger_core::{Errno, Error, Handle, Node, Result, lock};
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::sync::{Mutex, MutexGuard};
 
 /// How much of what was received stays for requests that come out of their order, in bytes.
@@ -25,12 +27,24 @@ pub struct Version {
     pub size: Option<u64>,
     /// The time of change, in seconds since 1970.
     pub modified: Option<i64>,
+    /// A hash of the mark that the server gives to this content, as an entity tag.
+    pub tag: Option<u64>,
 }
 
 impl Version {
     /// The same, where both are known.
     pub fn complete(self) -> Option<Self> {
         self.size.and(self.modified).map(|_| self)
+    }
+
+    /// A number that is another one for another version.
+    fn number(self) -> NonZero<u64> {
+        let Version { size, modified, tag } = self;
+        let word = |word: Option<u64>| {
+            [&[u8::from(word.is_some())][..], &word.unwrap_or_default().to_le_bytes()].concat()
+        };
+        let parts = [size, modified.map(|time| time as u64), tag].map(word);
+        NonZero::new(hash(&[&parts[0], &parts[1], &parts[2]])).unwrap_or(NonZero::<u64>::MIN)
     }
 }
 
@@ -44,6 +58,21 @@ enum Trial<T> {
     UpTo(u64),
     /// Nothing.
     Nothing,
+}
+
+/// Which versions of files were read, where the server tells.
+#[derive(Default)]
+pub(super) struct Versions {
+    /// What open files were when they were first read.
+    pub(super) of_handles: HashMap<Handle, NonZero<u64>>,
+    /// What files are that were staged to be read.
+    pub(super) of_staged: HashMap<Node, NonZero<u64>>,
+}
+
+/// The error for an open file of which another version was read.
+fn changed() -> Error {
+    Errno::ESTALE
+        .because("the file was changed at the server since it was first read: it has to be opened again")
 }
 
 /// A transfer, and the last of what it brought.
@@ -133,10 +162,45 @@ impl<S: FileServer> Inner<S> {
         readings.get(&node).is_some_and(|reading| reading.from_front && offset < reading.start)
     }
 
-    /// Up to `len` bytes at `offset` of the server's file; the caller holds the lock of the node.
-    pub(super) async fn read_at(&self, node: Node, offset: u64, len: usize) -> Result<Bytes> {
-        let readings = self.server.readings();
-        let mut known = readings.take(node).filter(|reading| reading.serves(offset));
+    /// What the file was when it was first read by this handle, where the server tells.
+    pub(super) fn read_version(&self, handle: Handle) -> Option<NonZero<u64>> {
+        lock(&self.versions).of_handles.get(&handle).copied()
+    }
+
+    /// Whether what is staged of a file may be read by `handle`.
+    ///
+    /// # Errors
+    /// `ESTALE` when that has read another version.
+    pub(super) fn may_read_staged(&self, node: Node, handle: Handle) -> Result<()> {
+        let versions = lock(&self.versions);
+        match (versions.of_handles.get(&handle), versions.of_staged.get(&node)) {
+            (Some(read), Some(staged)) if read != staged => Err(changed()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A read by `handle` has brought this version of the file; the process that takes over has to know it, too.
+    fn note_version(&self, handle: Handle, version: NonZero<u64>) {
+        if lock(&self.versions).of_handles.insert(handle, version).is_none()
+            && let Some(notes) = self.open.notes()
+        {
+            notes.change(handle, |own| own[0] = version.get());
+        }
+    }
+
+    /// Up to `len` bytes at `offset` of the server's file, by `handle` if a program reads it; the caller holds the lock of the node.
+    pub(super) async fn read_at(
+        &self,
+        (node, handle): (Node, Option<Handle>),
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes> {
+        let (readings, handle) = (self.server.readings(), handle.filter(|_| S::TELLS_VERSIONS));
+        let pinned = handle.and_then(|handle| self.read_version(handle));
+        let fits = |reading: &Reading<_>| {
+            reading.serves(offset) && pinned.is_none_or(|pinned| reading.version.number() == pinned)
+        };
+        let mut known = readings.take(node).filter(fits);
         let (mut before, mut repeats, mut has_grown) = (None, Repeats::default(), false);
         loop {
             let mut reading = match known.take() {
@@ -147,6 +211,9 @@ impl<S: FileServer> Inner<S> {
                     if before.is_some_and(|before| before != version) {
                         let why = "the file was changed while the connection was lost";
                         return Err(Errno::ESTALE.because(why));
+                    }
+                    if pinned.is_some_and(|pinned| version.number() != pinned) {
+                        return Err(changed());
                     }
                     let (from, from_front, window) = (start, start < offset, BytesMut::new());
                     Reading { from, start, window, transfer, version, from_front }
@@ -162,6 +229,7 @@ impl<S: FileServer> Inner<S> {
                 }
                 None => {
                     let data = reading.take(offset, len);
+                    handle.into_iter().for_each(|handle| self.note_version(handle, reading.version.number()));
                     readings.lock().insert(node, reading);
                     return Ok(data);
                 }

@@ -101,7 +101,8 @@ impl<S: FileServer> Inner<S> {
     /// Whether the server's file still is the one that was fetched: changes of others are not undone.
     async fn is_unchanged(&self, path: &[u8], seen: Option<(u64, Option<i64>)>) -> Result<()> {
         let Some((size, modified)) = seen else { return Ok(()) };
-        if self.version(path, None).await? == (Version { size: Some(size), modified }) {
+        let now = self.version(path, None).await?;
+        if (now.size, now.modified) == (Some(size), modified) {
             return Ok(());
         }
         Err(Errno::ESTALE

@@ -8,7 +8,7 @@ use crate::open_files::Closed;
 use crate::staging::{Staged, StagedState};
 use outrigger_core::attr::without_set_id;
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Errno, Error, FileKind, Handle, Node, Result, SetAttrs, SetTime};
+use outrigger_core::{Errno, Error, FileKind, Handle, Node, Result, SetAttrs, SetTime, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +18,15 @@ const PIECE: usize = 1 << 18;
 impl<S: FileServer> Inner<S> {
     /// The staged file of a node, in which places from `from` on can be written; the caller holds the lock of the node.
     pub(super) async fn stage(&self, node: Node, from: u64) -> Result<Arc<Staged>> {
+        self.stage_for((node, None), from).await
+    }
+
+    /// The same, for who reads by `handle`.
+    pub(super) async fn stage_for(
+        &self,
+        (node, handle): (Node, Option<Handle>),
+        from: u64,
+    ) -> Result<Arc<Staged>> {
         let path = self.inodes.path(node);
         if let Some(staged) = self.staging.get(node) {
             if staged.state().base <= from {
@@ -47,13 +56,13 @@ impl<S: FileServer> Inner<S> {
             seen: seen.map(|Version { modified, .. }| (size, modified)),
         })?;
         if base == 0 {
-            self.fetch(node, &staged, size).await?;
+            self.fetch((node, handle), &staged, size).await?;
         }
         self.staging.put(node, staged)
     }
 
     /// Fetches the first `size` bytes of a file. A staged file that the next process finds has all of them: it is put then only.
-    async fn fetch(&self, node: Node, staged: &Staged, size: u64) -> Result<()> {
+    async fn fetch(&self, (node, handle): (Node, Option<Handle>), staged: &Staged, size: u64) -> Result<()> {
         // What does not fit need not be fetched.
         staged.resize(size)?;
         // What a reader has fetched ahead may be older than what the server has now.
@@ -61,26 +70,28 @@ impl<S: FileServer> Inner<S> {
         let mut at = 0;
         while at < size {
             let len = usize::try_from(size - at).map_or(PIECE, |rest| rest.min(PIECE));
-            let data = self.read_at(node, at, len).await?;
+            let data = self.read_at((node, handle), at, len).await?;
             if data.is_empty() {
                 return Err(Errno::EIO.because("the server sends less of the file than it says there is"));
             }
             staged.write(at, &data)?;
             at += data.len() as u64;
         }
+        let version = handle.and_then(|handle| self.read_version(handle));
+        lock(&self.versions).of_staged.extend(version.map(|version| (node, version)));
         Ok(())
     }
 
     /// Stages the whole of a file of which only what is appended is staged, for a server that does not append.
     pub(super) async fn complete(&self, node: Node, path: &[u8], tail: &Staged) -> Result<Arc<Staged>> {
         let state = tail.state();
-        let Version { size, modified } = self.version(path, None).await?;
+        let Version { size, modified, .. } = self.version(path, None).await?;
         if size.is_some_and(|size| size != state.base) {
             return Err(Errno::ESTALE.because("the file was changed by others while it was appended to"));
         }
         let seen = Some((state.base, modified));
         let whole = self.staging.spool(StagedState { base: 0, size: 0, seen, ..state })?;
-        self.fetch(node, &whole, state.base).await?;
+        self.fetch((node, None), &whole, state.base).await?;
         let mut at = state.base;
         while at < state.size {
             let data = tail.read(at, PIECE)?;
@@ -96,7 +107,7 @@ impl<S: FileServer> Inner<S> {
         if state.dirty || state.nameless || state.seen.is_some() {
             return Ok(());
         }
-        let Version { size, modified } = self.version(&path.clone()?, None).await?;
+        let Version { size, modified, .. } = self.version(&path.clone()?, None).await?;
         if size != Some(state.size) {
             return Err(Errno::ESTALE.because("the file was changed by others since it was stored"));
         }
@@ -157,6 +168,7 @@ impl<S: FileServer> Inner<S> {
     /// Closes a file; what it could not upload then is lost, after close(2) has said so. What was written by the handle is stored now, since
     /// the error of one that only reads would go nowhere.
     pub(super) async fn close(self: &Arc<Self>, node: Node, handle: Handle) -> Result<()> {
+        lock(&self.versions).of_handles.remove(&handle);
         if self.open.get(handle).is_ok_and(OpenFlags::writes) {
             let _lock = self.locks.lock(node).await;
             let Ok(Closed { last, was_removed, .. }) = self.open.close(handle) else { return Ok(()) };

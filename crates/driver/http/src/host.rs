@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server: what a tree asks of it, as requests.
+
+use crate::client::{Answer, Ask, Fault, Refused, Web, unfit, version};
+use bytes::{Bytes, BytesMut};
+use outrigger_core::{Errno, FileKind, Parallel, Result};
+use outrigger_proto_http::{Index, Indexed, Part, Unfit, Url};
+use outrigger_toolkit_remote::{
+    Begun, FileServer, Found, Listing, Parts, Readings, Refusal, Version, repeated, within,
+};
+use reqwest::{Method, StatusCode};
+
+/// What a name of an index page takes in memory beside its text, in bytes: what it says, twice while names are put in order.
+const ENTRY: usize = 448;
+
+/// An HTTP server, for [`FileTree`](outrigger_toolkit_remote::FileTree).
+pub struct Host {
+    pub(crate) web: Web,
+    pub(crate) readings: Readings<Transfer>,
+}
+
+/// A file that is being received, part by part.
+pub struct Transfer {
+    /// Where the file was found after all redirects.
+    url: Url,
+    parts: Parts,
+    /// What brings the part; `None` when all of it has come.
+    body: Option<Answer>,
+}
+
+impl Host {
+    async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Fault> {
+        self.web.ask(ask, || self.readings.end_one()).await
+    }
+
+    /// Whether the server can be reached, whatever it says.
+    pub(crate) async fn reach(&self) -> Result<()> {
+        match self.ask((Method::HEAD, &self.web.url(b"/"), None)).await {
+            Err(Fault::Lost(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn look(&self, path: &[u8]) -> Result<Found, Fault> {
+        let url = self.web.url(path);
+        let asked = self.ask((Method::HEAD, &url, None)).await;
+        let is_dir = match &asked {
+            Ok(answer) => answer.response.url().path().ends_with('/'),
+            Err(fault) => matches!(fault, Fault::Refused(refused) if refused.status.is_redirection()),
+        };
+        let told = match asked {
+            _ if is_dir => return Ok(Found::new(FileKind::Directory)),
+            Ok(Answer { told, .. }) => Some(told),
+            Err(Fault::Refused(refused)) if refused.is_unknown() => None,
+            Err(Fault::Refused(refused)) if refused.error().errno == Errno::ENOENT => {
+                return self.look_with_slash(url, refused).await;
+            }
+            Err(fault) => return Err(fault),
+        };
+        let Version { size, modified, .. } = match told {
+            Some(told) if told.size().is_some() => version(&told, told.size()),
+            _ => self.look_at_part(&url).await?,
+        };
+        if size.is_none() {
+            let why = "the server does not tell how long the file is, so it cannot be shown as one";
+            return Err(Errno::EOPNOTSUPP.because(why).into());
+        }
+        Ok(Found { size, modified, ..Found::new(FileKind::Regular) })
+    }
+
+    /// What is at a path where there is no file: perhaps a directory that the server only knows with a slash. One that wants a login
+    /// says so.
+    async fn look_with_slash(&self, mut url: Url, missing: Refused) -> Result<Found, Fault> {
+        url.set_path(&format!("{}/", url.path()));
+        match self.ask((Method::HEAD, &url, None)).await {
+            Err(Fault::Refused(Refused { status, .. })) if status != StatusCode::UNAUTHORIZED => {
+                Err(Fault::Refused(missing))
+            }
+            asked => asked.map(|_| Found::new(FileKind::Directory)),
+        }
+    }
+
+    /// What a file is of which HEAD does not tell the size: its first byte is asked for.
+    async fn look_at_part(&self, url: &Url) -> Result<Version, Fault> {
+        let range = (0, 0);
+        let Answer { response, told, .. } = self.ask((Method::GET, url, Some(range))).await?;
+        let size = match response.status() {
+            StatusCode::PARTIAL_CONTENT => Some(told.part(range).map_err(unfit)?.size),
+            _ => told.size(),
+        };
+        Ok(version(&told, size))
+    }
+
+    async fn names(&self, path: &[u8]) -> Result<Listing, Fault> {
+        let mut url = self.web.url(path);
+        if !url.path().ends_with('/') {
+            url.set_path(&format!("{}/", url.path()));
+        }
+        let mut answer = self.ask((Method::GET, &url, None)).await?;
+        let page = self.page(&mut answer).await?;
+        let (base, kind) = (answer.response.url(), &answer.told.media_type);
+        let no_index =
+            || Errno::EIO.because(format!("the server sends no index of the directory, but {kind:?}"));
+        let index = match () {
+            () if kind.contains("html") => Index::of_html(base, &page),
+            () if kind.contains("json") => Index::of_json(&page).ok_or_else(no_index)?,
+            () => return Err(no_index().into()),
+        };
+        self.must_fit(page.len() + index.names.len() * ENTRY)?;
+        Ok(Listing { names: index.names.into_iter().map(found).collect(), odd: index.odd })
+    }
+
+    /// The whole content of an answer that is an index page. That all of it has come is seen to by the library.
+    async fn page(&self, answer: &mut Answer) -> Result<BytesMut, Fault> {
+        let mut page = BytesMut::new();
+        while let Some(piece) = self.piece(answer).await? {
+            self.must_fit(page.len() + piece.len())?;
+            page.extend_from_slice(&piece);
+        }
+        if answer.told.is_plain { Ok(page) } else { Err(unfit(Unfit::Compressed).into()) }
+    }
+
+    fn must_fit(&self, bytes: usize) -> Result<()> {
+        let most = self.web.options.max_listing;
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(Errno::EFBIG.because(format!(
+            "the index page takes more than {most} bytes of memory; max_listing=BYTES permits more"
+        )))
+    }
+
+    /// What comes next of the content of an answer; `None` at its end.
+    async fn piece(&self, answer: &mut Answer) -> Result<Option<Bytes>, Fault> {
+        let piece = async { answer.response.chunk().await.map_err(|error| self.web.why(&error)) };
+        within(self.web.options.timeout, "receiving", piece).await.map_err(Fault::Lost)
+    }
+
+    async fn begin_once(&self, path: &[u8], offset: u64) -> Result<Begun<Transfer>, Fault> {
+        let (url, range) = (self.web.url(path), Parts::first(offset));
+        let answer = match self.ask((Method::GET, &url, Some(range))).await {
+            Err(Fault::Refused(refused)) if refused.status == StatusCode::RANGE_NOT_SATISFIABLE => {
+                return self.begin_at_end(&url, offset).await;
+            }
+            answer => answer?,
+        };
+        let told = &answer.told;
+        let (at, end, size) = match answer.response.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                let Part { first, end, size } = told.part(range).map_err(unfit)?;
+                (first, Some(end), Some(size))
+            }
+            _ if !told.is_plain => return Err(unfit(Unfit::Compressed).into()),
+            _ => (0, told.size(), told.size()),
+        };
+        let (url, version) = (answer.response.url().clone(), version(told, size));
+        let transfer = Transfer { url, parts: Parts::begun(at, end, version), body: Some(answer) };
+        Ok(Begun { transfer: Some(transfer), at, version })
+    }
+
+    /// A transfer that has nothing to bring, of a file that ends at `offset` or before.
+    async fn begin_at_end(&self, url: &Url, offset: u64) -> Result<Begun<Transfer>, Fault> {
+        let Answer { told, .. } = self.ask((Method::HEAD, url, None)).await?;
+        if told.size().is_some_and(|size| size > offset) {
+            return Err(Errno::EIO
+                .because("the server refuses a part of the file that it says there is")
+                .into());
+        }
+        Ok(Begun { transfer: None, at: offset, version: version(&told, told.size()) })
+    }
+
+    /// Asks for the next part of a file. When that is refused it is a loss: the file is then asked for by its own name again, and has
+    /// to be the same.
+    async fn go_on(&self, transfer: &mut Transfer, range: (u64, u64)) -> Result<(), Fault> {
+        let answer = match self.ask((Method::GET, &transfer.url, Some(range))).await {
+            Err(Fault::Refused(refused)) => return Err(Fault::Lost(refused.error())),
+            answer => answer?,
+        };
+        if answer.response.status() != StatusCode::PARTIAL_CONTENT {
+            return Err(Fault::Lost(Errno::EIO.because("the server sends no parts of the file any more")));
+        }
+        let Part { end, size, .. } = answer.told.part(range).map_err(unfit)?;
+        transfer.parts.go_on(end, version(&answer.told, Some(size)))?;
+        transfer.body = Some(answer);
+        Ok(())
+    }
+}
+
+impl FileServer for Host {
+    const READ_ONLY: bool = true;
+    const TELLS_PLACES: bool = true;
+    const TELLS_VERSIONS: bool = true;
+    const HIDES_DIRECTORIES: bool = true;
+    const PARALLEL: Parallel = Parallel { reads: 1, listings: 4 };
+
+    type Transfer = Transfer;
+    type Refusal = Refused;
+
+    fn driver(&self) -> &'static str {
+        "http"
+    }
+
+    fn shown(&self) -> String {
+        self.web.shown()
+    }
+
+    fn readings(&self) -> &Readings<Transfer> {
+        &self.readings
+    }
+
+    async fn stat(&self, path: &[u8]) -> Result<Found, Fault> {
+        match path {
+            b"/" => Ok(Found::new(FileKind::Directory)),
+            _ => repeated(|_| self.look(path)).await,
+        }
+    }
+
+    async fn list(&self, path: &[u8]) -> Result<Listing, Fault> {
+        repeated(|_| self.names(path)).await
+    }
+
+    async fn begin(&self, path: &[u8], offset: u64) -> Result<Begun<Transfer>, Fault> {
+        repeated(|_| self.begin_once(path, offset)).await
+    }
+
+    async fn receive(&self, transfer: &mut Transfer, buffer: &mut BytesMut) -> Result<usize, Fault> {
+        let before = buffer.len();
+        loop {
+            let Some(body) = &mut transfer.body else {
+                match transfer.parts.next() {
+                    Some(range) if buffer.len() == before => self.go_on(transfer, range).await?,
+                    _ => return Ok(buffer.len() - before),
+                }
+                continue;
+            };
+            match self.piece(body).await? {
+                Some(piece) => {
+                    transfer.parts.came(piece.len())?;
+                    buffer.extend_from_slice(&piece);
+                    if !transfer.parts.is_nearly_there() {
+                        return Ok(buffer.len() - before);
+                    }
+                }
+                None => {
+                    transfer.body = None;
+                    transfer.parts.ended()?;
+                }
+            }
+        }
+    }
+}
+
+/// Size and time count where both are told: with one of them alone a file would seem to be another one than when it is looked at.
+fn found(Indexed { name, is_dir, size, modified }: Indexed) -> Found {
+    let kind = if is_dir { FileKind::Directory } else { FileKind::Regular };
+    let (size, modified) = size.zip(modified).unzip();
+    Found { name: name.into(), size: size.filter(|_| !is_dir), modified, ..Found::new(kind) }
+}

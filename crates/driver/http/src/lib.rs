@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A directory of an HTTP server as a tree that is only read, in clear or over TLS (RFC 9110, 9112, 9113).
+//!
+//! [`Http`] is the toolkit's tree of a server of whole files on the crate reqwest, which makes the connections: HTTP/2 where the server
+//! offers it, keep-alive, proxies, and redirects one by one, each of which this driver permits.
+//!
+//! | operation | asks |
+//! |---|---|
+//! | listing a directory | GET of its index page: nothing for single files |
+//! | lookup, getattr | HEAD; one byte with GET where the server does not know HEAD, or does not tell the size there |
+//! | several names in a row, as of a LOCATION | HEAD of the last one: directories that the server does not show may be on the way to a file |
+//! | reading | GET with a range: 256 KiB, then twice as much each time up to 64 MiB, while the file is read on |
+//!
+//! # Directories
+//!
+//! A path is a directory when the server redirects it to the same path with a slash, as Apache, nginx and Python do. Its names are the
+//! links of its index page that lead to what is directly in it; a link to another host or directory, or with a query, is none. A name
+//! that no file here can have is refused, and the listing ends with `EIO` after the rest. An index page is HTML of any server, or
+//! JSON of nginx (`autoindex_format json`). JSON tells sizes and times as they are. HTML rounds times to minutes of an unknown time
+//! zone, so files are listed by name there, and looked at by HEAD when a program wants to know more. A directory with an
+//! `index.html` has the names that this page links to.
+//!
+//! # Versions
+//!
+//! Each part of a file is compared with the first one that was read of it since it was opened: size, `Last-Modified` and `ETag`. When one
+//! differs, the file is another one by now, and reading fails with `ESTALE` until it is opened again. Parts that are not those
+//! asked for, or are shorter or longer than the server says, are `EIO` with the reason, after a loss of the connection was tried again. A
+//! server that ignores ranges sends a file from its front; a read that goes back stages all of it on this machine (`spool=`).
+//!
+//! # Redirects and logins
+//!
+//! At most ten redirects are followed, none in a circle (`ELOOP`), and none from https to http (`EACCES`). The login of the LOCATION,
+//! `~/.netrc` or `password_file=` is sent by basic authentication, to the server of the LOCATION only. Certificates are checked as
+//! those of FTP servers (`ca=FILE`). Proxies come from the environment: `http_proxy`, `https_proxy`, `no_proxy`.
+//!
+//! # What the protocol cannot do
+//!
+//! * Nothing can be changed: `EROFS`.
+//! * There are no owners, permissions and links; files belong to the user of this process. Times have whole seconds, and a file without
+//!   `Last-Modified` is of 1970.
+//! * A file whose length the server does not tell, as some that programs make, is `EOPNOTSUPP`: with a size of 0 it would read as empty.
+//! * Queries cannot be asked for: `?` is a character of a name.
+//! * 401 and 403 are `EACCES`, 404 and 410 `ENOENT`, 429 and 503 `EAGAIN`, and all other refusals `EIO`; the reason has the status.
+#![forbid(unsafe_code)]
+
+mod client;
+mod host;
+mod options;
+
+pub use host::Host;
+pub use options::{OPTIONS, set};
+
+use crate::client::Web;
+use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
+use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
+use outrigger_toolkit_remote::{Authority, FileOptions, FileTree, Readings, Start};
+use std::sync::Arc;
+
+/// The description of this driver in `outrigger drivers`, the manual and completion.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "http",
+    opens: "directories of HTTP servers, by their index pages, and single files",
+    location: "http://[USER@]HOST[:PORT]/PATH, https://...",
+    options: &[&OPTIONS],
+    cached: true,
+    schemes: &[HTTP, Scheme { name: "https", open: |at, given, site| open(at, given, site, true), ..HTTP }],
+    ..DriverInfo::NONE
+};
+
+const HTTP: Scheme = Scheme {
+    name: "http",
+    authority: true,
+    lasts: Lasts::Stored,
+    open: |at, given, site| open(at, given, site, false),
+};
+
+fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
+    let mut options = FileOptions::at(site, tls);
+    given.apply(&mut |key, value| set(&mut options, key, value))?;
+    let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
+    let opened = site.wait_for(connect(server, options, runtime, keep))?;
+    Ok(Arc::new(Serve(opened)))
+}
+
+/// An HTTP server, served as a tree.
+pub type Http = FileTree<Host>;
+
+/// Looks whether the server is there, and serves it from its root. Tasks run on `runtime`. With `keep`, the tree outlives this process.
+///
+/// # Errors
+/// Why there is no connection, and `EACCES` when the certificate is not the server's; `EUCLEAN` when `keep` has something else.
+pub async fn connect(
+    server: Authority,
+    options: FileOptions,
+    runtime: Arc<dyn Runtime>,
+    keep: Option<Arc<dyn Keep>>,
+) -> Result<Http> {
+    options.check("https://")?;
+    let start = Start::find(keep.as_deref(), &server, &options)?;
+    let host = Host { web: Web::new(&server, &start, options.clone())?, readings: Readings::default() };
+    let base = start.base(true, async || host.reach().await.map(|()| Vec::new())).await?;
+    FileTree::open(host, base, options, runtime, keep)
+}

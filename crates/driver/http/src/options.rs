@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a user can choose.
+
+use outrigger_core::{OptionTable, Result};
+use outrigger_toolkit_remote::{FILE_OPTIONS, FileOptions, unknown_file_option};
+
+/// What [`set`] takes.
+pub const OPTIONS: OptionTable = OptionTable { owner: "http", options: FILE_OPTIONS };
+
+/// Options of httpdirfs(1) and of programs that use libcurl, and what there is instead.
+const INSTEAD: &[(&str, &str)] = &[
+    ("cacert-file", "ca=FILE names certificates to trust"),
+    ("cache-location", "cache_dir=DIR names where a mount keeps content"),
+    ("httpproxy", PROXY),
+    ("insecure-tls", "certificates are always checked; ca=FILE trusts the server's own"),
+    ("max-conns", "connections=N limits them"),
+    ("password", LOGIN),
+    ("proxy", PROXY),
+    ("proxy_user", PROXY),
+    ("user", LOGIN),
+    ("username", LOGIN),
+];
+
+const LOGIN: &str =
+    "https://USER@HOST/ names the user; ~/.netrc or password_file=FILE keeps the password from ps(1)";
+const PROXY: &str =
+    "proxies are those of the environment: http_proxy, https_proxy and no_proxy, with the login in their URL";
+
+/// Sets the option `key` as `-o key=value` names it.
+///
+/// # Errors
+/// `EINVAL` for an unknown option or a value it does not take; the reason says which are taken.
+pub fn set(options: &mut FileOptions, key: &str, value: &str) -> Result<()> {
+    match options.set(&OPTIONS, key, value)? {
+        true => Ok(()),
+        false => Err(unknown_file_option(&OptionTable { owner: "http", options: &[] }, key, INSTEAD)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_other_programs_name_ours() {
+        for (key, ours) in
+            [("proxy", "https_proxy"), ("username", "USER@HOST"), ("no_verify_peer", "ca=FILE")]
+        {
+            let why = set(&mut FileOptions::default(), key, "x").unwrap_err().to_string();
+            assert!(why.contains("http has no option") && why.contains(ours), "{why}");
+        }
+        let mut options = FileOptions::default();
+        set(&mut options, "connections", "7").expect("an option");
+        assert_eq!(options.connections, 7);
+    }
+}
