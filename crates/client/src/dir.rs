@@ -6,11 +6,15 @@ use outrigger_core::listing::Circle;
 use outrigger_core::ops::{Lookup, OpCode, OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, Generation, Handle, Name, Node, Result};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::vec;
 
 /// Roughly how many bytes of entries are asked for at once.
 const BATCH: u32 = 256 << 10;
+
+/// How many names of which no more is known are looked up at once, at most: one at first, then twice as many each time.
+const LOOKUPS: usize = 64;
 
 /// The entries of a directory, in the order the tree gives them, without `.` and `..`.
 ///
@@ -20,6 +24,9 @@ pub struct Entries {
     handle: Handle,
     cookie: u64,
     batch: vec::IntoIter<DirentPlus>,
+    /// What the next names lead to of which no more is known, as far as they were looked up.
+    looked_up: VecDeque<Result<Entry>>,
+    lookups: usize,
     ended: bool,
     circle: Circle,
 }
@@ -29,8 +36,9 @@ impl Entries {
         let Held { client, node } = &**held;
         let opens = client.has(OpCode::OpenDir) && !client.abilities().stateless_dirs;
         let handle = if opens { client.call(OpenDir { node: *node })?.handle } else { Handle(0) };
-        let (batch, circle) = (Vec::new().into_iter(), Circle::default());
-        Ok(Entries { held: Arc::clone(held), handle, cookie: 0, batch, ended: false, circle })
+        let (held, batch) = (Arc::clone(held), Vec::new().into_iter());
+        let (looked_up, circle) = (VecDeque::new(), Circle::default());
+        Ok(Entries { held, handle, cookie: 0, batch, looked_up, lookups: 1, ended: false, circle })
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -63,10 +71,24 @@ impl Entries {
         Ok(())
     }
 
+    /// Looks a name up of which no more is known, together with those that follow it: another host takes as long for all as for one.
+    fn look_up(&mut self, name: &Name) -> Result<Entry> {
+        if self.looked_up.is_empty() {
+            let dir = self.held.node;
+            let next = self.batch.as_slice().iter().take(self.lookups - 1);
+            let next = next.filter(|next| next.entry.node == UNTOLD).map(|next| &next.name);
+            let names = std::iter::once(name).chain(next);
+            let all = names.map(|name| Lookup { dir, name: name.clone() });
+            self.looked_up = self.held.client.call_all(all).into();
+            self.lookups = (2 * self.lookups).min(LOOKUPS);
+        }
+        self.looked_up.pop_front().unwrap_or_else(|| Err(Errno::EIO.into()))
+    }
+
     /// What a name leads to; `None` when it was removed meanwhile.
-    fn inode(&self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
+    fn inode(&mut self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
         let entry = if listed.node == UNTOLD {
-            match self.held.client.call(Lookup { dir: self.held.node, name: name.clone() }) {
+            match self.look_up(name) {
                 Err(error) if error.errno == Errno::ENOENT => return Ok(None),
                 found => found?,
             }
@@ -134,6 +156,9 @@ impl Drop for Entries {
     fn drop(&mut self) {
         for rest in self.batch.by_ref().filter(|rest| rest.entry.node != UNTOLD) {
             self.held.client.forget(rest.entry.node);
+        }
+        for entry in self.looked_up.drain(..).flatten() {
+            self.held.client.forget(entry.node);
         }
         if self.handle != Handle(0) {
             self.held.client.finish(ReleaseDir { node: self.held.node, handle: self.handle });

@@ -4,8 +4,8 @@
 use outrigger_client::{Client, Follow, Inode, Settings};
 use outrigger_core::ops::{Lookup, MkDir, OpenFlags};
 use outrigger_core::{
-    Answer, Cancel, Credentials, Cx, Errno, FileKind, Inline, Layer, Name, Place, Reply, Request, Result,
-    Service, Stack, Target,
+    Abilities, Answer, Cancel, Credentials, Cx, Errno, FileKind, Inline, Layer, Name, OpCode, OpSet, Place,
+    Reply, Request, Result, Service, Stack, Target,
 };
 use outrigger_driver_mem::{Mem, Options};
 use outrigger_runtime::Threads;
@@ -169,6 +169,42 @@ fn a_listing_dropped_half_way_returns_its_references() {
     drop(entries);
     drop(first);
     assert_eq!(watch.references.load(SeqCst), 0);
+}
+
+/// Lists names without what they lead to.
+struct NamesOnly;
+
+impl Layer for NamesOnly {
+    fn place(&self) -> Place {
+        Place::anywhere("names-only")
+    }
+
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        next.call(cx, request)
+    }
+
+    fn abilities(&self, below: Abilities) -> Abilities {
+        Abilities { ops: below.ops.without(OpSet::of(&[OpCode::ReadDirPlus])), ..below }
+    }
+}
+
+#[test]
+fn names_without_more_are_looked_up_together_in_their_order_and_return_their_references() {
+    let (below, watch) = tree(Settings::default());
+    let stack = Stack::new(below.service().clone()).push(NamesOnly).unwrap();
+    let client = Client::new(stack.service(), Arc::new(Threads::new()), Settings::default());
+    let root = client.root().unwrap();
+    watch.more.lock().unwrap().clear();
+    let mut entries = root.entries().unwrap();
+    for _ in 0..20 {
+        let (name, inode) = entries.next().unwrap().unwrap();
+        assert!(inode.is_same(&root.lookup(&name).unwrap()), "{name:?}");
+    }
+    drop(entries);
+    let alone = 20;
+    let lookups = watch.more.lock().unwrap();
+    assert_eq!(lookups.iter().filter(|more| !**more).count(), 5 + alone, "1, 2, 4, 8 and 16 at once");
+    assert_eq!((lookups.len(), watch.references.load(SeqCst)), (31 + alone, 0));
 }
 
 #[test]

@@ -274,7 +274,7 @@ impl Tls {
                 return own.clone();
             }
             if let Some(code) = io.and_then(std::io::Error::raw_os_error) {
-                return Errno(code).because(error.to_string());
+                return Errno(code).into();
             }
             (last, next) = (error, inner.or_else(|| error.source()));
         }

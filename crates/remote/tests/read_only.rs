@@ -4,19 +4,24 @@
 use bytes::{Bytes, BytesMut};
 use outrigger_core::ops::*;
 use outrigger_core::{
-    Credentials, Cx, Driver, Errno, Error, FileKind, Handle, Name, Node, Result, SetAttrs, Target,
+    Credentials, Cx, Driver, Errno, Error, FileKind, Handle, HeapKeep, Keep, Name, Node, Result, SetAttrs,
+    Target,
 };
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{
     Asked, Begun, Fault, FileOptions, FileServer, FileTree, Found, Listing, Readings, Refusal, Version,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const CONTENT: &[u8] = b"content";
 
-/// A server with the file `page`.
+/// A server with the file `page`, which tells of which version it is.
 #[derive(Default)]
-struct Page(Readings<usize>);
+struct Page {
+    readings: Readings<usize>,
+    version: Arc<AtomicU64>,
+}
 
 /// There is no such file.
 #[derive(Debug, Clone)]
@@ -43,6 +48,7 @@ fn page() -> Found {
 
 impl FileServer for Page {
     const READ_ONLY: bool = true;
+    const TELLS_VERSIONS: bool = true;
     /// How much was received.
     type Transfer = usize;
     type Refusal = Missing;
@@ -56,7 +62,7 @@ impl FileServer for Page {
     }
 
     fn readings(&self) -> &Readings<usize> {
-        &self.0
+        &self.readings
     }
 
     async fn stat(&self, path: &[u8]) -> Asked<Found, Self> {
@@ -72,7 +78,11 @@ impl FileServer for Page {
     }
 
     async fn begin(&self, _: &[u8], _: u64) -> Asked<Begun<usize>, Self> {
-        let version = Version { size: Some(CONTENT.len() as u64), modified: None, tag: None };
+        let version = Version {
+            size: Some(CONTENT.len() as u64),
+            modified: None,
+            tag: Some(self.version.load(Relaxed)),
+        };
         Ok(Begun { transfer: Some(0), at: 0, version })
     }
 
@@ -125,5 +135,35 @@ fn a_tree_that_is_only_read_is_read_and_refuses_every_change() {
         for (number, outcome) in changes(&tree, &cx, node, handle).await.into_iter().enumerate() {
             assert_eq!(outcome.map_err(|error| error.errno), Err(Errno::EROFS), "{number}");
         }
+    });
+}
+
+#[test]
+fn what_is_read_of_an_open_file_is_of_one_version_also_after_a_takeover() {
+    let (runtime, version) = (Arc::new(Threads::new()), Arc::new(AtomicU64::new(1)));
+    let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
+    let open = || {
+        let page = Page { version: Arc::clone(&version), ..Page::default() };
+        let (options, keep) = (FileOptions::default(), Some(Arc::clone(&keep)));
+        FileTree::open(page, Vec::new(), options, runtime.clone(), keep).expect("a tree")
+    };
+    runtime.handle().block_on(async {
+        // Of a program: what layers open for themselves ends with the process.
+        let cx = Cx { slot: 1, ..Cx::new(1, Credentials::ROOT, "test") };
+        let (flags, name) = (OpenFlags::empty(), Name::try_from("page").expect("a name"));
+        let tree = open();
+        let node = tree.lookup(&cx, Lookup { dir: Node::ROOT, name }).await.expect("a page").node;
+        let read = async |tree: &FileTree<Page>, handle| {
+            let data = tree.read(&cx, Read { node, handle, offset: 0, len: 100 }).await;
+            data.map(|data| data.into_bytes().expect("bytes") == CONTENT).map_err(|error| error.errno)
+        };
+        let before = tree.open(&cx, Open { node, flags }).await.expect("opened").handle;
+        assert_eq!(read(&tree, before).await, Ok(true));
+        version.store(2, Relaxed);
+        let after = tree.open(&cx, Open { node, flags }).await.expect("opened").handle;
+        assert_eq!((read(&tree, after).await, read(&tree, before).await), (Ok(true), Err(Errno::ESTALE)));
+        drop(tree);
+        let tree = open();
+        assert_eq!((read(&tree, before).await, read(&tree, after).await), (Err(Errno::ESTALE), Ok(true)));
     });
 }

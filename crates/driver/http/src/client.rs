@@ -26,10 +26,17 @@ pub struct Refused {
 /// Why something was not done.
 pub(crate) type Fault = AnyFault<Refused>;
 
+impl Refused {
+    /// Whether it leads elsewhere and was not followed, as [`follow`] has it.
+    pub(crate) fn is_redirect(&self) -> bool {
+        matches!(self.status.as_u16(), 301 | 302 | 303 | 307 | 308)
+    }
+}
+
 impl Refusal for Refused {
     fn error(&self) -> Error {
         let errno = match self.status.as_u16() {
-            300..=399 => Errno::EISDIR,
+            _ if self.is_redirect() => Errno::EISDIR,
             401 | 403 | 407 => Errno::EACCES,
             404 | 410 => Errno::ENOENT,
             405 | 501 => Errno::EOPNOTSUPP,
@@ -153,13 +160,12 @@ impl Web {
     /// Why a request came to nothing.
     pub(crate) fn why(&self, error: &reqwest::Error) -> Error {
         let why = self.tls.why_lost(error);
+        let said = format!("{}: {}", self.shown(), why.reason.as_deref().unwrap_or(why.errno.message()));
         match why.errno {
-            _ if error.is_timeout() => {
-                Errno::ETIMEDOUT.because(format!("{}: nothing came in time", self.shown()))
-            }
+            _ if error.is_timeout() => Errno::ETIMEDOUT.because(said),
             // The resolver has no error numbers.
-            Errno::EIO if error.is_connect() => Errno::EHOSTUNREACH.because(why.reason.unwrap_or_default()),
-            _ => why,
+            Errno::EIO if error.is_connect() => Errno::EHOSTUNREACH.because(said),
+            errno => errno.because(said),
         }
     }
 

@@ -46,7 +46,7 @@ impl Host {
         let asked = self.ask((Method::HEAD, &url, None)).await;
         let is_dir = match &asked {
             Ok(answer) => answer.response.url().path().ends_with('/'),
-            Err(fault) => matches!(fault, Fault::Refused(refused) if refused.status.is_redirection()),
+            Err(fault) => matches!(fault, Fault::Refused(refused) if refused.is_redirect()),
         };
         let told = match asked {
             _ if is_dir => return Ok(Found::new(FileKind::Directory)),
