@@ -7,9 +7,9 @@ use outrigger_remote::{HttpServer, Httpd};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::thread;
-use support::{Place, can_mount};
+use support::{Place, can_mount, kill_server};
 
 /// A server, and a place beside it.
 struct Far {
@@ -96,6 +96,21 @@ fn a_mount_asks_once_for_content_and_not_at_all_to_look() {
     let once = gets();
     assert!(fs::read(far.place.at("m/large")).unwrap() == expected);
     assert_eq!(gets(), once);
+}
+
+/// The process that takes over reads on in files that are open, and in what they were when they were opened.
+#[test]
+fn a_mount_survives_the_death_of_its_process() {
+    let Some(far) = Far::new(Httpd::Nginx) else { return };
+    far.place.run(&["mount", &far.at("/"), "m"]).ok();
+    let expected = fs::read(far.server.root().join("large")).unwrap();
+    let file = fs::File::open(far.place.at("m/large")).unwrap();
+    let mut content = vec![0; expected.len()];
+    file.read_exact_at(&mut content[..1000], 0).unwrap();
+    kill_server(&far.place, "KILL");
+    file.read_exact_at(&mut content, 0).unwrap();
+    assert!(content == expected);
+    assert_eq!(fs::read_to_string(far.place.at("m/d d/deep/two")).unwrap(), "two\n");
 }
 
 /// Takes requests for a host that there is not.

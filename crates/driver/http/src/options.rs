@@ -9,8 +9,6 @@ pub const OPTIONS: OptionTable = OptionTable { owner: "http", options: FILE_OPTI
 
 /// Options of httpdirfs(1) and of programs that use libcurl, and what there is instead.
 const INSTEAD: &[(&str, &str)] = &[
-    ("cacert-file", "ca=FILE names certificates to trust"),
-    ("cache-location", "cache_dir=DIR names where a mount keeps content"),
     ("httpproxy", PROXY),
     ("insecure-tls", "certificates are always checked; ca=FILE trusts the server's own"),
     ("max-conns", "connections=N limits them"),
