@@ -8,8 +8,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
 use std::thread;
-use support::{Place, can_mount, kill_server};
+use std::time::{Duration, UNIX_EPOCH};
+use support::{Place, can_mount, kill_server, within};
 
 /// A server, and a place beside it.
 struct Far {
@@ -96,6 +98,30 @@ fn a_mount_asks_once_for_content_and_not_at_all_to_look() {
     let once = gets();
     assert!(fs::read(far.place.at("m/large")).unwrap() == expected);
     assert_eq!(gets(), once);
+}
+
+/// What a mount has of a file and what it asks for must be of one version, also while it need not look again.
+#[test]
+fn a_file_that_is_replaced_while_its_attributes_are_believed_is_never_mixed() {
+    let Some(far) = Far::new(Httpd::Nginx) else { return };
+    let (path, aside) = (far.server.root().join("large"), far.server.root().join("aside"));
+    let set_time = |path: &Path, seconds| {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    };
+    set_time(&path, 1_600_000_000);
+    far.place.run(&["mount", &far.at("/"), "m"]).ok();
+    let old = fs::read(&path).unwrap();
+    let mut start = vec![0; 4096];
+    fs::File::open(far.place.at("m/large")).unwrap().read_exact_at(&mut start, 0).unwrap();
+    assert!(start == old[..4096]);
+    let new: Vec<u8> = old.iter().rev().copied().collect();
+    fs::write(&aside, &new).unwrap();
+    set_time(&aside, 1_600_000_001);
+    fs::rename(&aside, &path).unwrap();
+    let stale = fs::read(far.place.at("m/large")).map(|content| content.len()).unwrap_err();
+    assert_eq!(stale.raw_os_error(), Some(116), "{stale}");
+    within("the new file", || fs::read(far.place.at("m/large")).is_ok_and(|content| content == new));
 }
 
 /// The process that takes over reads on in files that are open, and in what they were when they were opened.

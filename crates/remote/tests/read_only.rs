@@ -4,8 +4,8 @@
 use bytes::{Bytes, BytesMut};
 use outrigger_core::ops::*;
 use outrigger_core::{
-    Credentials, Cx, Driver, Errno, Error, FileKind, Handle, HeapKeep, Keep, Name, Node, Result, SetAttrs,
-    Target,
+    Credentials, Cx, Driver, Errno, Error, FileKind, Handle, HeapKeep, Keep, Name, Node, Notice, Notify,
+    Result, SetAttrs, Target,
 };
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{
@@ -68,7 +68,7 @@ impl FileServer for Page {
     async fn stat(&self, path: &[u8]) -> Asked<Found, Self> {
         match path {
             b"/" => Ok(Found::new(FileKind::Directory)),
-            b"/page" => Ok(page()),
+            b"/page" => Ok(Found { modified: Some(self.version.load(Relaxed) as i64), ..page() }),
             _ => Err(Fault::Refused(Missing)),
         }
     }
@@ -80,8 +80,8 @@ impl FileServer for Page {
     async fn begin(&self, _: &[u8], _: u64) -> Asked<Begun<usize>, Self> {
         let version = Version {
             size: Some(CONTENT.len() as u64),
-            modified: None,
-            tag: Some(self.version.load(Relaxed)),
+            modified: Some(self.version.load(Relaxed) as i64),
+            tag: None,
         };
         Ok(Begun { transfer: Some(0), at: 0, version })
     }
@@ -138,6 +138,16 @@ fn a_tree_that_is_only_read_is_read_and_refuses_every_change() {
     });
 }
 
+/// Counts notices of changed files.
+struct Counted(Arc<AtomicU64>);
+
+impl Notify for Counted {
+    fn notify(&self, notice: Notice) {
+        assert!(matches!(notice, Notice::InvalidateNode { offset: 0, len: 0, .. }), "{notice:?}");
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
 #[test]
 fn what_is_read_of_an_open_file_is_of_one_version_also_after_a_takeover() {
     let (runtime, version) = (Arc::new(Threads::new()), Arc::new(AtomicU64::new(1)));
@@ -151,8 +161,13 @@ fn what_is_read_of_an_open_file_is_of_one_version_also_after_a_takeover() {
         // Of a program: what layers open for themselves ends with the process.
         let cx = Cx { slot: 1, ..Cx::new(1, Credentials::ROOT, "test") };
         let (flags, name) = (OpenFlags::empty(), Name::try_from("page").expect("a name"));
-        let tree = open();
-        let node = tree.lookup(&cx, Lookup { dir: Node::ROOT, name }).await.expect("a page").node;
+        let (tree, told) = (open(), Arc::new(AtomicU64::new(0)));
+        tree.attach(Arc::new(Counted(Arc::clone(&told))));
+        let look = async || {
+            let op = Lookup { dir: Node::ROOT, name: name.clone() };
+            tree.lookup(&cx, op).await.expect("a page").node
+        };
+        let node = look().await;
         let read = async |tree: &FileTree<Page>, handle| {
             let data = tree.read(&cx, Read { node, handle, offset: 0, len: 100 }).await;
             data.map(|data| data.into_bytes().expect("bytes") == CONTENT).map_err(|error| error.errno)
@@ -160,9 +175,24 @@ fn what_is_read_of_an_open_file_is_of_one_version_also_after_a_takeover() {
         let before = tree.open(&cx, Open { node, flags }).await.expect("opened").handle;
         assert_eq!(read(&tree, before).await, Ok(true));
         version.store(2, Relaxed);
+        look().await;
         let after = tree.open(&cx, Open { node, flags }).await.expect("opened").handle;
         assert_eq!((read(&tree, after).await, read(&tree, before).await), (Ok(true), Err(Errno::ESTALE)));
-        drop(tree);
+        // Others may still have content of the version that they were told of.
+        look().await;
+        assert_eq!(read(&tree, after).await, Ok(true));
+        let again = tree.open(&cx, Open { node, flags }).await.expect("opened").handle;
+        assert_eq!(read(&tree, again).await, Ok(true));
+        version.store(3, Relaxed);
+        let unaware = tree.open(&cx, Open { node, flags }).await.expect("opened").handle;
+        let before_that = told.load(Relaxed);
+        for _ in 0..2 {
+            assert_eq!(read(&tree, unaware).await, Err(Errno::ESTALE));
+        }
+        assert!(told.load(Relaxed) > before_that, "they are told");
+        let aware = tree.open(&cx, Open { node, flags }).await.expect("opened").handle;
+        assert_eq!(read(&tree, aware).await, Ok(true));
+        version.store(2, Relaxed);
         let tree = open();
         assert_eq!((read(&tree, before).await, read(&tree, after).await), (Err(Errno::ESTALE), Ok(true)));
     });

@@ -23,7 +23,8 @@
 //! # Versions
 //!
 //! Each part of a file is compared with the first one that was read of it since it was opened: size, `Last-Modified` and `ETag`. When one
-//! differs, the file is another one by now, and reading fails with `ESTALE` until it is opened again. Parts that are not those
+//! differs, the file is another one by now, and reading fails with `ESTALE` until it is opened again. So it does where size or time are
+//! not those that were told before content was given out, which a cache may still have; that is told to drop it. Parts that are not those
 //! asked for, or are shorter or longer than the server says, are `EIO` with the reason, after a loss of the connection was tried again. A
 //! server that ignores ranges sends a file from its front; a read that goes back stages all of it on this machine (`spool=`).
 //!

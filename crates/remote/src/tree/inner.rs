@@ -16,10 +16,10 @@ use crate::staging::{StagedState, Staging};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::{Attrs, Entry, OpenHow, Opened, Ttl};
 use outrigger_core::{
-    Attr, AttrFields, Cx, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime, Time,
+    Attr, AttrFields, Cx, Errno, Error, FileKind, Name, Node, NodeTable, Notify, Result, Runtime, Time, lock,
 };
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The largest size that files have on Linux: more is nothing that a program could count with.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -31,6 +31,8 @@ pub(super) struct Inner<S> {
     pub(super) inodes: InodeTable,
     pub(super) open: OpenFiles<OpenFlags>,
     pub(super) versions: Mutex<Versions>,
+    /// Who keeps what was told of files.
+    pub(super) notify: OnceLock<Arc<dyn Notify>>,
     /// Names of removed files that are open.
     pub(super) silly: SillyNames,
     pub(super) staging: Staging,
@@ -67,6 +69,9 @@ impl<S: FileServer> Inner<S> {
         let target = listed.and_then(|listed| listed.target.as_ref()).map(|target| target.len() as u64);
         let size = target.or(listed.and_then(|listed| listed.size)).unwrap_or_default().min(SIZE_MAX);
         let size = staged.map_or(size, |state| state.size);
+        if let Some(found) = listed.filter(|_| S::TELLS_VERSIONS && kind == FileKind::Regular) {
+            lock(&self.versions).tell(node, found);
+        }
         let is_removed = self.open.is_removed(node) || staged.is_some_and(|state| state.nameless);
         Ok(Attr {
             ino: self.inodes.ino(node)?,

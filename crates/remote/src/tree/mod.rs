@@ -27,7 +27,7 @@ use outrigger_core::{Errno, FileKind, Keep, Parallel, Result, Runtime, Time};
 use read::Versions;
 use std::future::Future;
 use std::num::NonZero;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// What a server says about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -318,6 +318,7 @@ impl<S: FileServer> FileTree<S> {
             inodes,
             open,
             versions: Mutex::new(versions),
+            notify: OnceLock::new(),
             silly,
             staging,
             locks: Default::default(),

@@ -12,8 +12,8 @@ use outrigger_core::reply::{
     Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Payload, Request,
-    Result, Target,
+    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, Notify, OpCode, OpSet, Payload,
+    Request, Result, Target, lock,
 };
 use std::sync::Arc;
 
@@ -94,6 +94,11 @@ impl<S: FileServer> Driver for FileTree<S> {
         }
     }
 
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        // Called once.
+        let _ = self.0.notify.set(notify);
+    }
+
     async fn lookup(&self, _: &Cx, op: Lookup) -> Result<Entry> {
         self.run(async move |inner| inner.lookup(op.dir, &op.name).await).await
     }
@@ -119,6 +124,9 @@ impl<S: FileServer> Driver for FileTree<S> {
 
     async fn forget(&self, _: &Cx, op: Forget) -> Result<()> {
         self.0.inodes.table().forget(op.node, op.count);
+        if S::TELLS_VERSIONS && self.0.inodes.path(op.node).is_err() {
+            lock(&self.0.versions).forget(op.node);
+        }
         Ok(())
     }
 
@@ -221,7 +229,12 @@ impl<S: FileServer> Driver for FileTree<S> {
             let read = async {
                 let read =
                     cancel.unless_raised(inner.read_at((node, Some(handle)), offset, len as usize)).await;
-                read.unwrap_or_else(|| Err(Errno::EINTR.into()))
+                let read = read.unwrap_or_else(|| Err(Errno::EINTR.into()));
+                read.inspect_err(|error| {
+                    if S::TELLS_VERSIONS && error.errno == Errno::ESTALE {
+                        inner.has_changed(node);
+                    }
+                })
             };
             if inner.goes_back(node, offset) {
                 // Without room for all of it, the file is sent once more up to there.

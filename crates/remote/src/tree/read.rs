@@ -2,13 +2,13 @@
 //! Reading: one transfer for a file that is read from the front to the back.
 
 use super::inner::Inner;
-use super::{Asked, Begun, FileServer};
+use super::{Asked, Begun, FileServer, Found};
 use crate::diagnosis::Attempt;
 use crate::fault::Fault;
 use crate::inode_table::hash;
 use crate::reconnect::{Repeats, repeated};
 use bytes::{Buf, Bytes, BytesMut};
-use outrigger_core::{Errno, Error, Handle, Node, Result, lock};
+use outrigger_core::{Errno, Error, Handle, Node, Notice, Result, lock};
 use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::{Mutex, MutexGuard};
@@ -19,6 +19,9 @@ const WINDOW: usize = 2 << 20;
 const GAP: u64 = 1 << 20;
 /// How often it is tried out whether a server begins where it is told to, with a file that changes meanwhile.
 const TRIALS: u32 = 3;
+
+/// The number of no version of a file, for a handle by which nothing can be read any more.
+const NO_VERSION: NonZero<u64> = NonZero::<u64>::MIN;
 
 /// Size and time of a file when a transfer began, where the server says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,7 +47,7 @@ impl Version {
             [&[u8::from(word.is_some())][..], &word.unwrap_or_default().to_le_bytes()].concat()
         };
         let parts = [size, modified.map(|time| time as u64), tag].map(word);
-        NonZero::new(hash(&[&parts[0], &parts[1], &parts[2]])).unwrap_or(NonZero::<u64>::MIN)
+        NonZero::new(hash(&[&parts[0], &parts[1], &parts[2]])).unwrap_or(NonZero::<u64>::MAX)
     }
 }
 
@@ -67,6 +70,49 @@ pub(super) struct Versions {
     pub(super) of_handles: HashMap<Handle, NonZero<u64>>,
     /// What files are that were staged to be read.
     pub(super) of_staged: HashMap<Node, NonZero<u64>>,
+    /// What was last told of nodes, which others may have kept together with content.
+    told: HashMap<Node, Told>,
+}
+
+/// What was told of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Told {
+    size: Option<u64>,
+    modified: Option<i64>,
+    /// Content of it was given out since then.
+    was_read: bool,
+}
+
+impl Versions {
+    /// Attributes of a node are given out.
+    pub(super) fn tell(&mut self, node: Node, found: &Found) {
+        let told = Told { size: found.size, modified: found.modified, was_read: false };
+        let known = self.told.entry(node).or_default();
+        if (known.size, known.modified) != (told.size, told.modified) {
+            *known = told;
+        }
+    }
+
+    /// Nobody knows a node any more, or what is known of it is wrong.
+    pub(super) fn forget(&mut self, node: Node) {
+        self.told.remove(&node);
+    }
+
+    /// Content of this version is given out for a node. False when others would take it for that of what they were told: they may have
+    /// some of that, or would cut it off at another size.
+    fn give_out(&mut self, node: Node, version: Version) -> bool {
+        let Some(told) = self.told.get_mut(&node) else { return true };
+        let differs =
+            |one: Option<u64>, other: Option<u64>| one.zip(other).is_some_and(|(one, other)| one != other);
+        let as_word = |time: Option<i64>| time.map(|time| time as u64);
+        let is_other_size = differs(told.size, version.size);
+        let is_other = is_other_size || differs(as_word(told.modified), as_word(version.modified));
+        if is_other && (is_other_size || told.was_read) {
+            return false;
+        }
+        told.was_read = true;
+        true
+    }
 }
 
 /// The error for an open file of which another version was read.
@@ -179,13 +225,29 @@ impl<S: FileServer> Inner<S> {
         }
     }
 
-    /// A read by `handle` has brought this version of the file; the process that takes over has to know it, too.
-    fn note_version(&self, handle: Handle, version: NonZero<u64>) {
-        if lock(&self.versions).of_handles.insert(handle, version).is_none()
-            && let Some(notes) = self.open.notes()
-        {
-            notes.change(handle, |own| own[0] = version.get());
+    /// A file is another one by now: who keeps anything of it is told.
+    pub(super) fn has_changed(&self, node: Node) {
+        lock(&self.versions).forget(node);
+        if let Some(notify) = self.notify.get() {
+            notify.notify(Notice::InvalidateNode { node, offset: 0, len: 0 });
         }
+    }
+
+    /// A first read by `handle` has brought this version of the file; the process that takes over has to know it, too.
+    ///
+    /// # Errors
+    /// `ESTALE` when others know another version.
+    fn note_version(&self, node: Node, handle: Handle, version: Version) -> Result<()> {
+        let mut versions = lock(&self.versions);
+        let is_known = versions.give_out(node, version);
+        // What was read by the handle before may have come from others: it stays stale.
+        let number = if is_known { version.number() } else { NO_VERSION };
+        versions.of_handles.insert(handle, number);
+        drop(versions);
+        if let Some(notes) = self.open.notes() {
+            notes.change(handle, |own| own[0] = number.get());
+        }
+        if is_known { Ok(()) } else { Err(changed()) }
     }
 
     /// Up to `len` bytes at `offset` of the server's file, by `handle` if a program reads it; the caller holds the lock of the node.
@@ -229,7 +291,9 @@ impl<S: FileServer> Inner<S> {
                 }
                 None => {
                     let data = reading.take(offset, len);
-                    handle.into_iter().for_each(|handle| self.note_version(handle, reading.version.number()));
+                    if let Some(handle) = handle.filter(|_| pinned.is_none()) {
+                        self.note_version(node, handle, reading.version)?;
+                    }
                     readings.lock().insert(node, reading);
                     return Ok(data);
                 }

@@ -78,7 +78,11 @@ impl<S: FileServer> Inner<S> {
             at += data.len() as u64;
         }
         let version = handle.and_then(|handle| self.read_version(handle));
-        lock(&self.versions).of_staged.extend(version.map(|version| (node, version)));
+        let staged = &mut lock(&self.versions).of_staged;
+        _ = match version {
+            Some(version) => staged.insert(node, version),
+            None => staged.remove(&node),
+        };
         Ok(())
     }
 
@@ -205,6 +209,7 @@ impl<S: FileServer> Inner<S> {
     /// Ends what is here of a file that is not open any more; the caller holds the lock of the node.
     async fn closed(&self, node: Node, was_removed: bool) -> Result<()> {
         self.server.readings().take(node);
+        lock(&self.versions).of_staged.remove(&node);
         let outcome =
             if was_removed { self.silly_rename().remove(node).await } else { self.upload(node).await };
         self.staging.end(node);
