@@ -4,9 +4,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`launch`] | the side of the process that serves: starts the program, and gets the FUSE device of its mount |
-//! | [`enter`] | the side of the process that becomes the program: enters the namespace, mounts, executes it |
-//! | [`root`] | a root directory with additional names |
+//! | `launch.rs` | the side of the process that serves: starts the program, and gets the FUSE device of its mount |
+//! | `enter.rs` | the side of the process that becomes the program: enters the namespace, mounts, executes it |
+//! | `root.rs` | a root directory with additional names |
 //!
 //! The mechanism is a mount namespace, for users without privileges below a user namespace of their own: system calls of the program
 //! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`.
