@@ -149,7 +149,9 @@ fn real_programs_work_on_a_host_and_what_they_write_is_there_in_the_end() {
 /// A program that writes a line when it was started, and then does what its standard input says.
 fn waiting(place: &Place, then: &str) -> Child {
     let script = format!("echo started; read line; {then}");
-    let words = ["run", "--no-hosts", "--map", "/data=tree", "sh", "-c", &script];
+    // A shell that runs tests in the background ignores these, and that is inherited.
+    let shell = ["env", "--default-signal=INT,QUIT", "sh", "-c", &script];
+    let words = [&["run", "--no-hosts", "--map", "/data=tree"][..], &shell].concat();
     let mut command = place.command(PROGRAM, &words);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
