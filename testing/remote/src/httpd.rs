@@ -4,10 +4,12 @@
 use crate::programs::{find, tool};
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,8 @@ pub struct HttpServer {
 const LIMIT: Duration = Duration::from_secs(30);
 /// How many ports are tried: between being found free and being taken, another program may take one.
 const ATTEMPTS: usize = 5;
+/// What a server is asked for to see how far it has written down what it was asked.
+const MARK: &str = "/mark-";
 const MODULES: &str = "/usr/lib/apache2/modules";
 
 impl Httpd {
@@ -106,10 +110,27 @@ impl HttpServer {
     }
 
     /// What it was asked, with the status of each answer: `GET /path 200 HTTP/1.1`; of Apache and Python in their own form.
+    ///
+    /// A server writes that down after its answer has gone out. So it is asked once more, and that is waited for.
+    ///
+    /// # Panics
+    /// When it does not answer, or does not write it down in time.
     pub fn requests(&self) -> Vec<String> {
+        static MARKS: AtomicU64 = AtomicU64::new(0);
+        let mark = format!("{MARK}{}", MARKS.fetch_add(1, Ordering::Relaxed));
+        let mut connection = TcpStream::connect(("127.0.0.1", self.port())).expect("a connection");
+        write!(connection, "GET {mark} HTTP/1.0\r\n\r\n").expect("asked");
+        io::copy(&mut connection, &mut io::sink()).expect("an answer");
         let log = if self.kind == Httpd::Python { "log" } else { "requests" };
-        let text = fs::read_to_string(self.dir.join(log)).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let text = fs::read_to_string(self.dir.join(log)).unwrap_or_default();
+            if text.lines().any(|line| line.split_whitespace().any(|word| word == mark)) {
+                return text.lines().filter(|line| !line.contains(MARK)).map(str::to_owned).collect();
+            }
+            assert!(Instant::now() < deadline, "{:?} does not write down what it was asked", self.kind);
+            thread::yield_now();
+        }
     }
 
     fn make_secrets(&self) -> Result<()> {
