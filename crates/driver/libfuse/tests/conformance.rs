@@ -22,7 +22,10 @@ const EXCEPTIONS: Exceptions = &[
     ("copies/", "libfuse 2 does not copy"),
     ("owners/copying_ranges_clears_set_id_bits", "the same"),
     ("times/utimens_omit_leaves_alone", "libfuse 2 sets both times or none"),
-    ("limits/a_path_of_1000_directories", "it holds, but each step of each path is a request: a million of them"),
+    (
+        "limits/a_path_of_1000_directories",
+        "it holds, but each step of each path is a request: a million of them",
+    ),
     ("owners/access_decides_by_class", "bindfs does not decide"),
     ("service/lookups_agree_on_the_node", "the high-level interface of libfuse has a node for each name"),
     ("service/a_referenced_node_outlives_its_name", "it knows files by their names only"),
