@@ -22,7 +22,7 @@ mod store;
 use crate::error::{Errno, Result};
 use crate::keep::{HeapRegion, Region};
 use crate::mutex::lock;
-use crate::name::Name;
+use crate::name::{Name, Target};
 use crate::node::{Generation, Node};
 use crate::wire::{Input, Malformed, Wire};
 use bytes::Bytes;
@@ -176,11 +176,18 @@ impl NodeTable {
         Ok(path)
     }
 
-    /// As [`NodeTable::path`], of a file with several names by the shortest way.
+    /// The path of `node` as [`Locate`](crate::ops::Locate) gives it: of a file with several names the shortest one.
     ///
     /// # Errors
-    /// As [`NodeTable::path`], when no way is left.
-    pub fn shortest_path(&self, node: Node) -> Result<Vec<Name>> {
+    /// `ESTALE` as for [`NodeTable::path`], when none is left; `ENAMETOOLONG` for more than a [`Target`] can have.
+    pub fn locate(&self, node: Node) -> Result<Target> {
+        let names = self.shortest_path(node)?;
+        let path: Vec<u8> = names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
+        Target::new(if path.is_empty() { b"/".to_vec() } else { path })
+    }
+
+    /// As [`NodeTable::path`], of a file with several names by the shortest way.
+    fn shortest_path(&self, node: Node) -> Result<Vec<Name>> {
         let ways = self.names(node)?.into_iter().filter_map(|(dir, name)| {
             let mut way = self.path(dir).ok()?;
             way.push(name);

@@ -94,9 +94,7 @@ impl InodeTable {
     /// # Errors
     /// `ESTALE` when it is not known or was removed.
     pub fn locate(&self, node: Node) -> Result<Target> {
-        let names = self.table.shortest_path(node)?;
-        let path: Vec<u8> = names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
-        Target::new(if path.is_empty() { b"/".to_vec() } else { path })
+        self.table.locate(node)
     }
 
     /// The path of a name in a directory.

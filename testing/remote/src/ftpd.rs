@@ -2,11 +2,11 @@
 //! FTP servers of our own, on ports of the loopback device: vsftpd, which has no MLSD, and pure-ftpd.
 
 use crate::processes;
-use crate::programs::{find, tool};
+use crate::programs::{find, free_port, listens, tool};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -87,7 +87,7 @@ impl Ftpd {
             server.make_user()?;
         }
         for _ in 0..ATTEMPTS {
-            server.port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            server.port = free_port()?;
             match server.start() {
                 Ok(()) => return Ok(server),
                 Err(error) if error.to_string().contains("in use") => {}
@@ -219,20 +219,7 @@ impl FtpServer {
         let log = fs::File::create(self.dir.join("log"))?;
         let mut command = self.command()?;
         let process = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        self.process = Some(process);
-        let until = Instant::now() + LIMIT;
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let ended = self.process.as_mut().and_then(|process| process.try_wait().ok().flatten());
-            let said = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-            if let Some(status) = ended {
-                bail!("the server ended with {status}: {said}");
-            }
-            if Instant::now() > until {
-                bail!("the server does not listen: {said}");
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        listens(self.process.insert(process), self.port, &self.dir.join("log"))
     }
 
     /// Sends a signal to every session, not to the server.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! HTTP servers of our own, on ports of the loopback device: nginx, Apache, and the one of Python, which knows no ranges.
 
-use crate::programs::{find, tool};
+use crate::programs::{find, free_port, listens, tool};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::{self, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -68,9 +68,7 @@ impl Httpd {
             server.make_secrets()?;
         }
         for _ in 0..ATTEMPTS {
-            let free = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
-            server.ports = [free[0].local_addr()?.port(), free[1].local_addr()?.port()];
-            drop(free);
+            server.ports = [free_port()?, free_port()?];
             match server.start() {
                 Ok(()) => return Ok(server),
                 Err(error) if error.to_string().contains("in use") => {}
@@ -205,20 +203,7 @@ impl HttpServer {
         let log = fs::File::create(self.dir.join("log"))?;
         let mut command = self.command()?;
         let process = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        self.process = Some(process);
-        let until = Instant::now() + LIMIT;
-        while TcpStream::connect(("127.0.0.1", self.ports[0])).is_err() {
-            let ended = self.process.as_mut().and_then(|process| process.try_wait().ok().flatten());
-            let said = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-            if let Some(status) = ended {
-                bail!("the server ended with {status}: {said}");
-            }
-            if Instant::now() > until {
-                bail!("the server does not listen: {said}");
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        listens(self.process.insert(process), self.ports[0], &self.dir.join("log"))
     }
 
     /// Ends it; its port refuses connections then.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! NFS servers on ports of the loopback device: our own door in this process, and nfs-ganesha.
 
-use crate::programs::find;
+use crate::programs::{find, free_port};
 use anyhow::{Context, Result, bail};
 use outrigger_core::{Inline, Runtime, Service, Stack};
 use outrigger_door_nfs::{Callers, KEY_LEN, Options, Server, Squash, Tree};
@@ -12,7 +12,7 @@ use outrigger_layer_simulate::Simulate;
 use outrigger_runtime::Threads;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -69,10 +69,7 @@ impl Nfsd {
         fs::create_dir(dir.join("root"))?;
         let mut server = NfsServer { kind: self, dir: dir.to_owned(), ports: [0; 2], running: None };
         for _ in 0..ATTEMPTS {
-            let free = || TcpListener::bind("127.0.0.1:0");
-            let (nfs, mount) = (free()?, free()?);
-            server.ports = [nfs.local_addr()?.port(), mount.local_addr()?.port()];
-            drop((nfs, mount));
+            server.ports = [free_port()?, free_port()?];
             match server.start() {
                 Ok(()) => return Ok(server),
                 Err(error) if error.to_string().contains("in use") => {}

@@ -2,11 +2,11 @@
 //! An SSH server of our own, on a port of the loopback device, with keys of its own.
 
 use crate::processes;
-use crate::programs::{find, tool};
+use crate::programs::{find, free_port, tool};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -49,7 +49,7 @@ impl Sshd {
         let _ = fs::create_dir(PRIVSEP);
         let mut failure = None;
         for _ in 0..ATTEMPTS {
-            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            let port = free_port()?;
             match listen(&dir, port) {
                 Ok(process) => return Ok(Sshd { dir, port, process }),
                 Err(error) => failure = Some(error),

@@ -250,7 +250,8 @@ impl FileServer for Host {
     }
 }
 
-/// Size and time count where both are told: with one of them alone a file would seem to be another one than when it is looked at.
+/// A name of an index page. Its size and time are used only where the page has both: HEAD tells both, and with one of them missing the file
+/// would seem to have changed between the two.
 fn found(Indexed { name, is_dir, size, modified }: Indexed) -> Found {
     let kind = if is_dir { FileKind::Directory } else { FileKind::Regular };
     let (size, modified) = size.zip(modified).unzip();

@@ -214,8 +214,6 @@ impl Driver for Nfs {
     }
 
     async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
-        let names = self.0.files.table().shortest_path(op.node)?;
-        let path = names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect::<Vec<u8>>();
-        Target::new(if path.is_empty() { b"/".to_vec() } else { path })
+        self.0.files.table().locate(op.node)
     }
 }

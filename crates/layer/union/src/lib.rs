@@ -440,9 +440,7 @@ impl Both<'_> {
     }
 
     fn locate(&self, node: Node) -> Result<Target> {
-        let path = self.nodes().table().shortest_path(node)?;
-        let path: Vec<u8> = path.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
-        Target::new(if path.is_empty() { b"/".to_vec() } else { path })
+        self.nodes().table().locate(node)
     }
 }
 

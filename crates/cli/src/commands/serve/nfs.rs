@@ -127,7 +127,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 fn bound(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // Connections of a server that has just ended are in nobody's way.
+    // Connections of a former server in TIME_WAIT do not keep the address busy.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
     Ok(socket)
