@@ -12,7 +12,7 @@ use outrigger_layer_simulate::Simulate;
 use outrigger_runtime::Threads;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -150,8 +150,8 @@ impl NfsServer {
         };
         let callers = Callers { any_port: true, squash: Squash::None, ..Callers::default() };
         let options = Options { callers, key: [7; KEY_LEN], held: 1000 };
-        let address = ([127, 0, 0, 1], self.ports[0]).into();
-        let server = runtime.handle().block_on(Server::bind(address, vec![tree], options))?;
+        let listener = listener(self.ports[0])?;
+        let server = runtime.handle().block_on(async { Server::on(listener, vec![tree], options) })?;
         let task = runtime.handle().spawn(async move { server.run().await });
         Ok(Running::Own { _runtime: runtime, task })
     }
@@ -209,5 +209,19 @@ fn serves(port: u16, program: u32) -> bool {
 impl Drop for NfsServer {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Listens at a port. Between fork(2) and execve(2), a process that another test starts has a copy of the socket that a former server of
+/// this process has closed: the port is free when that is over.
+fn listener(port: u16) -> std::io::Result<TcpListener> {
+    let until = Instant::now() + Duration::from_secs(1);
+    loop {
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until => {
+                thread::yield_now();
+            }
+            bound => return bound,
+        }
     }
 }
