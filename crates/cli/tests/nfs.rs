@@ -215,6 +215,38 @@ fn a_link_with_a_name_from_which_it_leads_out_is_refused_by_all_its_names() {
     place.unmount("m");
 }
 
+/// Close-to-open consistency, as of mount.nfs.
+#[test]
+fn a_file_that_is_opened_has_what_another_client_has_stored() {
+    let Some(far) = Far::new(Nfsd::Own) else { return };
+    let (place, root) = (&far.place, far.server.root());
+    far.mount("");
+    let names = ["edited", "moved", "appended", "partly", "listed 1", "listed 2", "listed 3", "listed 4"];
+    names.iter().for_each(|name| fs::write(root.join(name), "old content\n").unwrap());
+    let read = |name: &str| fs::read_to_string(place.at("m").join(name)).unwrap();
+    place.run_as("ls", &["-l", "m"]).ok();
+    names.iter().for_each(|name| assert_eq!(read(name), "old content\n"));
+    for name in names {
+        match name {
+            "moved" => {
+                fs::write(root.join("other"), "new content\n").unwrap();
+                fs::rename(root.join("other"), root.join(name)).unwrap();
+            }
+            _ => fs::write(root.join(name), "new content\n").unwrap(),
+        }
+    }
+    place.run_as("sed", &["-i", "s/content/text/", "m/edited", "m/moved"]).ok();
+    File::options().append(true).open(place.at("m/appended")).unwrap().write_all(b"more\n").unwrap();
+    // Of the page that this write is in, the rest is read.
+    File::options().write(true).open(place.at("m/partly")).unwrap().write_all(b"NEW").unwrap();
+    names[4..].iter().for_each(|name| assert_eq!(read(name), "new content\n", "{name}"));
+    place.unmount("m");
+    let stored = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    assert_eq!([stored("edited"), stored("moved")], ["new text\n", "new text\n"]);
+    assert_eq!(stored("appended"), "new content\nmore\n");
+    assert_eq!(stored("partly"), "NEW content\n");
+}
+
 #[test]
 fn a_name_that_another_client_removed_can_be_made_again_at_once() {
     let Some(far) = Far::new(Nfsd::Own) else { return };

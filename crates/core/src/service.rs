@@ -213,6 +213,9 @@ pub struct Abilities {
     pub targets_by_place: bool,
     /// The path of the root at the server, without a slash at its end, if absolute targets of symbolic links lead there.
     pub root_at: Option<Bytes>,
+    /// A program that opens a file expects what others had written when they closed it (close-to-open consistency): caches ask about
+    /// a file each time it is opened.
+    pub close_to_open: bool,
     /// What is answered side by side.
     pub parallel: Parallel,
     /// Access lists are kept as Linux does, in the attributes `system.posix_acl_access` and `system.posix_acl_default`
@@ -248,6 +251,7 @@ impl Abilities {
             attrs_may_fail: false,
             targets_by_place: false,
             root_at: None,
+            close_to_open: false,
             parallel: Parallel::default(),
             acl: false,
             time_unit: 1,

@@ -56,6 +56,7 @@ impl Driver for Nfs {
             cookies_by_name: true,
             anonymous_io: true,
             initial_attrs: true,
+            close_to_open: true,
             root_at: Some(Bytes::copy_from_slice(&self.0.base)),
             parallel: Parallel { reads: 16, listings: 8 },
             negative_ttl: Ttl::SECOND,

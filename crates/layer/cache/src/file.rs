@@ -44,8 +44,10 @@ pub(crate) struct File {
 pub(crate) struct Content {
     /// What it is called in the pool.
     pub(crate) id: ContentId,
-    /// Which version it is; `None` when another one could look the same, and when it was changed by us.
+    /// Which version it is; `None` when it was changed by us.
     version: Option<Version>,
+    /// No other version looks the same as that.
+    settled: bool,
     /// Its size in bytes, when that is known.
     pub(crate) size: Option<u64>,
     /// How long it is fresh.
@@ -58,6 +60,8 @@ pub(crate) struct Content {
     pub(crate) changes: u64,
     /// The content that pages of the kernel are of.
     pub(crate) kernel: Option<ContentId>,
+    /// When it was read ahead of the program that is expected to open the file.
+    pub(crate) ahead: Option<Moment>,
     /// Pieces that are on their way.
     pub(crate) fetches: Vec<Arc<Fetch>>,
     /// A task revalidates it.
@@ -119,19 +123,30 @@ impl Content {
         let holds = self.any || !self.fetches.is_empty();
         let same = match self.version {
             _ if !holds => true,
-            Some(known) if self.touched => Version { ctime: version.ctime, ..known } == version,
-            Some(known) => known == version,
-            // Ours, or too young to differ from another: fresh as long as it was, if nothing speaks against it.
-            None => now < self.until && self.size.is_none_or(|size| size == attr.size),
+            Some(known) if self.touched => {
+                self.lasts(now) && Version { ctime: version.ctime, ..known } == version
+            }
+            Some(known) => self.lasts(now) && known == version,
+            None => self.lasts(now) && self.size.is_none_or(|size| size == attr.size),
         };
-        if holds && same && self.version.is_none() {
+        if holds && same && !self.is_certain() {
             self.size = Some(attr.size);
             return true;
         }
-        self.touched = false;
-        self.version = settled.then_some(version);
+        (self.touched, self.settled) = (false, settled);
+        self.version = Some(version);
         (self.size, self.until) = (Some(attr.size), until);
         same
+    }
+
+    /// Whether a version that looks the same is the same.
+    fn is_certain(&self) -> bool {
+        self.version.is_some() && self.settled
+    }
+
+    /// Whether it may still be right now. Content that is ours, or too young to differ from another, is fresh as long as it was.
+    fn lasts(&self, now: Moment) -> bool {
+        self.is_certain() || now < self.until
     }
 
     /// Whether what a fetch brings is of this content, and was not changed since it set out.
@@ -148,7 +163,7 @@ impl Content {
 
     /// Which version it is, if no other content looks like that: it may be kept for other times.
     pub(crate) fn lasting(&self) -> Option<Version> {
-        self.version.filter(|_| !self.touched)
+        self.version.filter(|_| self.settled && !self.touched)
     }
 
     /// We write to it: no version that the tree below tells is known to be the same.
@@ -206,6 +221,8 @@ mod tests {
         assert!(content.learn(&attr(10, 5), true, (50, 150)));
         assert_eq!(content.until, 100);
         assert!(!content.learn(&attr(10, 5), true, (100, 200)));
+        let mut content = known(false);
+        assert!(!content.learn(&attr(10, 6), true, (50, 150)), "it differs, however young it was");
         let mut content = known(true);
         content.is_ours();
         assert!(content.learn(&attr(10, 7), true, (99, 199)));

@@ -3,6 +3,7 @@
 
 use crate::file::Content;
 use crate::inner::Inner;
+use crate::moment::after;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Policy, Ttls, Writes};
 use outrigger_core::gate::Gate;
@@ -15,6 +16,10 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long a file that was read ahead counts as read when it is opened.
+const AHEAD: Duration = Duration::from_secs(1);
 
 /// Files that were open for writing and are being closed, and how often.
 #[derive(Default)]
@@ -44,20 +49,29 @@ impl Inner {
         if only_reads(op.flags) {
             self.read_siblings(cx, op.node);
         }
-        if let Some(opened) = self.open_known(&op) {
+        let asks = self.asks_at_open(op.node);
+        if !asks && let Some(opened) = self.open_known(&op) {
             return Answer::Ready(Reply::Opened(opened));
         }
         Answer::later(async move {
             self.know_path(cx, op.node).await;
-            if only_reads(op.flags) {
+            if !asks && only_reads(op.flags) {
                 self.wait_for_content(op.node).await;
                 if let Some(opened) = self.open_known(&op) {
                     return Reply::Opened(opened);
                 }
             }
-            if self.may_be_known(&op) {
+            if asks || self.may_be_known(&op) {
                 // One question tells whether what is known is still right.
-                self.getattr_below(cx, GetAttr { node: op.node, handle: None }).await;
+                let reply = self.getattr_below(cx, GetAttr { node: op.node, handle: None }).await;
+                if let Reply::Error(mut error) = reply
+                    && asks
+                {
+                    self.note_displaced(op.node, &mut error);
+                    if error.errno == Errno::ESTALE {
+                        return Reply::Error(error);
+                    }
+                }
                 if let Some(opened) = self.open_known(&op) {
                     return Reply::Opened(opened);
                 }
@@ -95,6 +109,21 @@ impl Inner {
             lock(&self.table).displaced(node);
             error.errno = Errno::ESTALE;
         }
+    }
+
+    /// Whether a file is asked about now that it is opened, whatever is known: anything is, and the tree below wants that.
+    fn asks_at_open(&self, node: Node) -> bool {
+        if !self.below().abilities.close_to_open {
+            return false;
+        }
+        let (now, mut table) = (self.now(), lock(&self.table));
+        let Some(file) = table.known_file(node).filter(|_| table.policy(node).ttls != Ttls::Always) else {
+            return false;
+        };
+        let mut content = lock(&file.content);
+        // The program that reads one file after the other opens it about when it was read.
+        let is_new = content.ahead.take().is_some_and(|read| now < after(read, AHEAD));
+        !is_new && (content.any || content.kernel.is_some())
     }
 
     /// Whether all content of a file that is opened for reading was known once.

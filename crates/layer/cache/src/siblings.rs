@@ -116,6 +116,7 @@ impl Inner {
             table.pin(node);
             let (handle, flags) = (self.handles.number(false), OpenFlags::empty());
             let open = Arc::new(OpenFile::new(node, handle, Arc::clone(&file), Some(flags), false));
+            content.ahead = Some(now);
             self.start_fetch(cx, &open, &mut content, 0, size as u32);
             self.close_later(cx, open);
         }
