@@ -15,10 +15,9 @@ use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode, SyncFs};
 use outrigger_core::registry::Direct;
 use outrigger_core::{Error, Keep, Node, Service, Stack, StackError, lock};
-use outrigger_door_fuse::{
-    Connection, Force, Kept, MountEntry, Negotiated, Options, Session, UnmountError, unmount,
-};
+use outrigger_door_fuse::{Connection, Force, Kept, Negotiated, Options, Session, UnmountError, unmount};
 use outrigger_guard::{Inherited, Seat};
+use outrigger_host::MountEntry;
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
 use outrigger_layer_trace::{Trace, TraceControl};

@@ -7,11 +7,13 @@
 //! * [`PrivateDir`] keeps files where other users can neither put nor exchange any.
 //! * [`ask_no_one`] gives up the terminal.
 //! * [`ask_at_terminal`] and [`private_file`] are where secrets come from.
+//! * [`MountEntry`] is a mount, as the kernel's table has it.
 //! * [`locked_by`] says who has locked a file.
 //! * [`send_with`] and [`receive_with`] pass descriptors on.
 
 mod file;
 mod locks;
+mod mountinfo;
 mod private;
 mod rights;
 mod secret;
@@ -21,6 +23,7 @@ mod users;
 
 pub use file::HostFile;
 pub use locks::locked_by;
+pub use mountinfo::MountEntry;
 pub use private::{PrivateDir, own_dir};
 pub use rights::{receive_with, send_with};
 pub use secret::{ask_at_terminal, private_file};

@@ -17,7 +17,7 @@ use crate::switches::{Given, Switch, Takes};
 use outrigger_client::Follow;
 use outrigger_core::ops::StatFs;
 use outrigger_core::reply::FsStat;
-use outrigger_door_fuse::MountEntry;
+use outrigger_host::MountEntry;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;

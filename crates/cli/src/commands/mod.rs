@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands: one module each, and the table that names them.
 
+pub mod attach;
 pub mod automount;
 pub mod cat;
 pub mod chmod;
@@ -102,6 +103,8 @@ commands! {
     #[doc = "Mount a tree in a directory"] mount::Mount;
     #[doc = "Mount trees in a directory when their names are used"] automount::Automount;
     #[doc = "Run a program that finds trees in its file system"] run::Run;
+    #[doc = "Show trees to a program that runs"] attach::Attach;
+    #[doc = "Take them away from it again"] attach::Detach;
     #[doc = "Run a FUSE program and restart it when it crashes, without losing the mount"] guard::Guard;
     #[doc = "Export trees to other machines"] serve::Serve;
     #[doc = "Make and check encrypted trees, change their passphrases"] crypt::Crypt;

@@ -8,7 +8,7 @@ use crate::trees::{Many, Tree};
 use clap::Args;
 use outrigger_core::Runtime;
 use outrigger_door_fuse::{Connection, Options, Session};
-use outrigger_door_intercept::{Launch, Launched, Prefix};
+use outrigger_door_intercept::{Launch, Launched, Prefix, Start};
 use outrigger_host::allow_descriptors;
 use outrigger_layer_demux::{Demux, Options as DemuxOptions};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
@@ -28,7 +29,7 @@ use std::time::Duration;
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
 /// How long storing what the program has written may take in the end.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
+pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Arguments of `run`.
 ///
@@ -55,6 +56,17 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Run {
+    /// What is shown.
+    #[command(flatten)]
+    trees: Trees,
+    /// The program and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// The trees that a program sees.
+#[derive(Debug, Args)]
+pub struct Trees {
     /// Show the tree of LOCATION at PREFIX.
     #[arg(long = "map", value_name = "PREFIX=LOCATION")]
     maps: Vec<OsString>,
@@ -67,14 +79,11 @@ pub struct Run {
     /// Refuse every change of the trees.
     #[arg(long)]
     read_only: bool,
-    /// The program and its arguments.
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 /// A tree at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Shown {
+pub struct Shown {
     prefix: PathBuf,
     location: OsString,
     options: String,
@@ -85,10 +94,10 @@ impl crate::run::Run for Run {
     const EXITS: Exits = Exits::Program;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let shown = self.shown()?;
-        let (map, prefixes) = self.plan(&shown);
+        let shown = self.trees.shown()?;
+        let (map, prefixes) = self.trees.plan(&shown, Path::new("/"));
         let tree = tree(context, map)?;
-        let launched = Launch { prefixes, command: self.command }
+        let launched = Launch { prefixes, start: Start::Program(self.command) }
             .start()
             .map_err(|why| Failure::serious(format!("no file system of its own for the program: {why}")))?;
         let status = serve(context, &tree, launched)?;
@@ -103,9 +112,9 @@ impl crate::run::Run for Run {
     }
 }
 
-impl Run {
+impl Trees {
     /// Everything that the user wants to see, each prefix once.
-    fn shown(&self) -> Result<Vec<Shown>, Failure> {
+    pub fn shown(&self) -> Result<Vec<Shown>, Failure> {
         let mut all: Vec<Shown> = Vec::new();
         for map in &self.maps {
             let (prefix, location) = split(map)?;
@@ -128,13 +137,15 @@ impl Run {
         Ok(all)
     }
 
-    /// The names in the root that is served, and where they stand.
-    fn plan(&self, shown: &[Shown]) -> (Map, Vec<Prefix>) {
+    /// The names in the root that is served, and where they stand for a program whose root directory is `root`.
+    pub fn plan(&self, shown: &[Shown], root: &Path) -> (Map, Vec<Prefix>) {
         let mut map = if self.no_hosts { Map::default() } else { Map::of_hosts() };
         let mut prefixes = Vec::new();
         for scheme in schemes().filter(|_| !self.no_hosts) {
             let path = Path::new("/").join(scheme);
-            if fs::symlink_metadata(&path).is_err() && !shown.iter().any(|shown| shown.prefix == path) {
+            if fs::symlink_metadata(root.join(scheme)).is_err()
+                && !shown.iter().any(|shown| shown.prefix == path)
+            {
                 prefixes.push(Prefix { path, name: scheme.into() });
             }
         }
@@ -199,7 +210,7 @@ fn read(file: &Path) -> Result<Vec<Shown>, Failure> {
 }
 
 /// The trees under one root.
-fn tree(context: &Context, map: Map) -> Result<Tree, Failure> {
+pub fn tree(context: &Context, map: Map) -> Result<Tree, Failure> {
     let names = Arc::new(MapNames::fixed(map, context.options().clone().with_absolute_files()?)?);
     let usual = DemuxOptions::default();
     let chosen = DemuxOptions {
@@ -213,9 +224,13 @@ fn tree(context: &Context, map: Map) -> Result<Tree, Failure> {
     Ok(Tree::of_many(Arc::new(demux), many))
 }
 
-/// Serves the trees until the program has ended.
-fn serve(context: &Context, tree: &Tree, launched: Launched) -> Result<ExitStatus, Failure> {
-    let failed = |error: std::io::Error| Failure::serious(format!("the trees cannot be served: {error}"));
+/// The trees cannot be served.
+fn failed(error: std::io::Error) -> Failure {
+    Failure::serious(format!("the trees cannot be served: {error}"))
+}
+
+/// Serves the trees by a FUSE device.
+pub fn session(context: &Context, tree: &Tree, device: OwnedFd) -> Result<Session, Failure> {
     allow_descriptors();
     let is_root = rustix::process::geteuid().is_root();
     let options = Options {
@@ -225,12 +240,18 @@ fn serve(context: &Context, tree: &Tree, launched: Launched) -> Result<ExitStatu
         timeout: context.options().timeout.filter(|timeout| !timeout.is_zero()),
         ..Options::default()
     };
-    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
-    let Launched { mut child, device, waiting } = launched;
     let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
     let session = Session::serve(Connection::from(device), Arc::clone(&tree.service), runtime, options)
         .map_err(failed)?;
     session.wait_ready(READY_DEADLINE).map_err(failed)?;
+    Ok(session)
+}
+
+/// Serves the trees until the program has ended.
+fn serve(context: &Context, tree: &Tree, launched: Launched) -> Result<ExitStatus, Failure> {
+    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
+    let Launched { mut child, device, waiting, .. } = launched;
+    let _session = session(context, tree, device)?;
     forward(signals, child.id()).map_err(failed)?;
     let executed = waiting.go();
     let status = child.wait().map_err(failed)?;
@@ -307,20 +328,14 @@ mod tests {
         let mounts = dir.path().join("mounts");
         fs::write(&mounts, "/a mem:\n/b mem:\n").unwrap();
         let maps = vec!["/a=host:/x=y".into(), "/c/d=mem:".into()];
-        let run = Run {
-            maps,
-            mounts: Some(mounts),
-            no_hosts: true,
-            read_only: false,
-            command: vec!["true".into()],
-        };
-        let shown = run.shown().unwrap();
+        let trees = Trees { maps, mounts: Some(mounts), no_hosts: true, read_only: false };
+        let shown = trees.shown().unwrap();
         let all: Vec<_> = shown
             .iter()
             .map(|shown| (shown.prefix.to_str().unwrap(), shown.location.to_str().unwrap()))
             .collect();
         assert_eq!(all, [("/a", "host:/x=y"), ("/c/d", "mem:"), ("/b", "mem:")]);
-        let (_, prefixes) = run.plan(&shown);
+        let (_, prefixes) = trees.plan(&shown, Path::new("/"));
         assert_eq!(prefixes.last().unwrap().path, Path::new("/c/d"));
         assert!(split(OsStr::new("/a")).is_err() && checked(Path::new("a")).is_err());
     }

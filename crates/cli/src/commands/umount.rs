@@ -6,7 +6,8 @@ use crate::control::{self, Ending};
 use crate::run::Run;
 use crate::status::{Failure, Status};
 use clap::Args;
-use outrigger_door_fuse::{Force, MountEntry, unmount, unmount_entry};
+use outrigger_door_fuse::{Force, unmount, unmount_entry};
+use outrigger_host::MountEntry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

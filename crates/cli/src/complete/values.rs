@@ -12,7 +12,7 @@ use clap::builder::StyledStr;
 use clap_complete::engine::CompletionCandidate;
 use outrigger_client::{Follow, Inode};
 use outrigger_core::{Cancel, FileKind, OptionInfo, OptionTable};
-use outrigger_door_fuse::MountEntry;
+use outrigger_host::MountEntry;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 

@@ -5,7 +5,7 @@ use super::peer::{children, is_stopped};
 use super::place::{Copy, copies, inode, is_by_nfs, shown, superblock};
 use super::{MountStatus, Peer, peers};
 use crate::interrupt::{self, Waited};
-use outrigger_door_fuse::MountEntry;
+use outrigger_host::MountEntry;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};

@@ -7,7 +7,7 @@ use super::server::WORDS;
 use super::{Answer, Ask, MountStatus};
 use crate::status::Failure;
 use outrigger_core::{Errno, Error};
-use outrigger_door_fuse::MountEntry;
+use outrigger_host::MountEntry;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which mount a path means, and whether it lives. Nothing here waits for a server.
 
-use outrigger_door_fuse::MountEntry;
+use outrigger_host::MountEntry;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs;

@@ -20,7 +20,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `options` | [`Options`] and the `-o` list |
-//! | `mount`, `unmount`, `mountinfo` | making and removing the mount, with and without root; dead mounts |
+//! | `mount`, `unmount`, `mountpoint` | making and removing the mount, with and without root; dead mounts |
 //! | `device` | system calls on `/dev/fuse` |
 //! | `connection` | [`Connection`]: a device before it is served, or a proxy in its place |
 //! | `negotiate` | INIT: which abilities are switched on and why |
@@ -68,7 +68,7 @@ mod connection;
 mod device;
 mod interrupt;
 mod mount;
-mod mountinfo;
+mod mountpoint;
 mod negotiate;
 mod notify;
 mod options;
@@ -88,7 +88,7 @@ mod utab;
 pub use connection::Connection;
 pub use device::Device;
 pub use mount::{MountError, Mounted, dev_fd, mount};
-pub use mountinfo::{MountEntry, Mountpoint, inspect};
+pub use mountpoint::{Mountpoint, inspect};
 pub use negotiate::Negotiated;
 pub use options::{Kept, OPTIONS, Options, OptionsError};
 pub use remote::Order;

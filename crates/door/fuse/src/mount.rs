@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Making a mount: mount(2) where we may, else the set-uid helper fusermount3.
 use crate::device::Device;
-use crate::mountinfo::{MountEntry, Mountpoint, absolute, inspect};
+use crate::mountpoint::{Mountpoint, absolute, inspect};
 use crate::options::Options;
 use crate::utab;
+use outrigger_host::MountEntry;
 use outrigger_host::{Confined, receive_with};
 use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use std::ffi::CString;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -83,7 +85,7 @@ impl Mounted {
     pub(crate) fn raise_readahead(&self, bytes: Option<u32>) {
         let Some(bytes) = bytes else { return };
         let set = match MountEntry::at(&self.mountpoint) {
-            Ok(Some(entry)) => entry.set_readahead(bytes),
+            Ok(Some(entry)) => set_readahead(&entry, bytes),
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
@@ -121,7 +123,7 @@ pub fn mount(
         Mountpoint::Dead => return Err(MountError::Dead { path: mountpoint.to_owned() }),
         Mountpoint::Unreachable(errno) => return Err(unusable(io::Error::from_raw_os_error(errno))),
     };
-    let path = std::fs::canonicalize(mountpoint).or_else(|_| absolute(mountpoint)).map_err(unusable)?;
+    let path = fs::canonicalize(mountpoint).or_else(|_| absolute(mountpoint)).map_err(unusable)?;
     let table = Table {
         source: options.fsname.clone().unwrap_or_else(|| tree.to_owned()),
         subtype: options.subtype.clone().unwrap_or_else(|| format!("outrigger.{driver}")),
@@ -274,6 +276,12 @@ pub(crate) fn helper(keep: &[RawFd]) -> Command {
 fn receive_fd(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let (_, mut descriptors) = receive_with(socket, &mut [0], RecvFlags::empty())?;
     descriptors.pop().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+/// Sets the largest read-ahead of a mount, also beyond what INIT can negotiate; needs root.
+fn set_readahead(entry: &MountEntry, bytes: u32) -> io::Result<()> {
+    let control = format!("/sys/class/bdi/{}:{}/read_ahead_kb", entry.major, entry.minor);
+    fs::write(control, (bytes / 1024).to_string())
 }
 
 #[cfg(test)]

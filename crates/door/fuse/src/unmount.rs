@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Removing a mount within a given time, whatever its server does.
 use crate::mount::{HELPER, helper};
-use crate::mountinfo::{MountEntry, absolute};
+use crate::mountpoint::absolute;
 use crate::utab;
+use outrigger_host::MountEntry;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs;

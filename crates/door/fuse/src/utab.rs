@@ -5,7 +5,7 @@
 //! mount, and so finds no helper `umount.fuse.outrigger`. It does not ask where this table has a line for the path. The format
 //! and the lock are those of libmount (`libmount/src/tab_update.c`, `lock.c` in util-linux).
 
-use crate::mountinfo::MountEntry;
+use outrigger_host::MountEntry;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write};

@@ -3,9 +3,8 @@
 mod support;
 
 use outrigger_core::{Inline, Name, Node, Notice, Service};
-use outrigger_door_fuse::{
-    Device, End, Force, MountEntry, Mountpoint, Options, Session, inspect, mount, unmount,
-};
+use outrigger_door_fuse::{Device, End, Force, Mountpoint, Options, Session, inspect, mount, unmount};
+use outrigger_host::MountEntry;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

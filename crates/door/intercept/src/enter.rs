@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process that becomes the program: it has no other threads, so that it can enter a user namespace.
+//! The process that becomes the program, or moves another one: it has no other threads, so that it can enter a user namespace.
 
+use crate::attach::{Target, detach};
 use crate::failed;
 use crate::launch::Prefix;
-use crate::root::{Root, TREES};
-use crate::{GO, MESSAGE_MAX, MOUNTED, NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED};
-use outrigger_host::{receive_with, send_with};
+use crate::namespace::isolate;
+use crate::root::{Root, SOURCE};
+use crate::{
+    ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED,
+};
+use outrigger_host::{MountEntry, receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::mount::{MountFlags, mount};
 use rustix::net::RecvFlags;
 use rustix::process::{getegid, geteuid};
-use rustix::thread::UnshareFlags;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -19,19 +22,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// Whether this program was started under this name to become another one.
+/// Whether this program was started under this name to become another one, or to move one.
 pub fn is_enter(program: &OsStr) -> bool {
     Path::new(program).file_name().is_some_and(|name| name == NAME)
 }
 
-/// Becomes the program that the arguments, after the name, say. Returns only if that fails, with the exit status.
+/// Does what the arguments, after the name, say. Executing a program returns only if that fails.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some((socket, order)) = Order::parse(arguments) else { return ExitCode::from(NOT_STARTED) };
-    let entered = order.enter(&socket);
-    let (status, why) = match entered {
-        Err(why) => (NOT_STARTED, why),
-        Ok(()) => order.execute(),
-    };
+    let Err((status, why)) = order.obey(&socket) else { return ExitCode::SUCCESS };
     // The server says it; without one, the status has to do.
     let _ = send_with(&socket, &why.as_bytes()[..why.len().min(MESSAGE_MAX)], &[]);
     ExitCode::from(status)
@@ -40,8 +39,17 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// What the server wants.
 struct Order {
     prefixes: Vec<Prefix>,
-    program: OsString,
-    arguments: Vec<OsString>,
+    wanted: Wanted,
+}
+
+/// Who is to see the trees.
+enum Wanted {
+    /// A program that is executed.
+    Program { program: OsString, arguments: Vec<OsString> },
+    /// A process that runs.
+    Process(u32),
+    /// A process that runs is to see them no more: those of a connection, or all.
+    Detach(u32, Option<u32>),
 }
 
 impl Order {
@@ -54,8 +62,31 @@ impl Order {
             let (path, name) = (PathBuf::from(arguments.next()?), arguments.next()?);
             prefixes.push(Prefix { path, name });
         }
-        let program = arguments.next()?;
-        Some((socket, Order { prefixes, program, arguments: arguments.collect() }))
+        let (what, first) = (arguments.next()?, arguments.next()?);
+        let pid = || first.to_str()?.parse().ok();
+        let wanted = match what.to_str()? {
+            EXECUTE => Wanted::Program { program: first, arguments: arguments.collect() },
+            ATTACH => Wanted::Process(pid()?),
+            DETACH => {
+                let connection = arguments.next().map(|number| number.to_str()?.parse().ok());
+                Wanted::Detach(pid()?, connection.map_or(Some(None), |number| number.map(Some))?)
+            }
+            _ => return None,
+        };
+        Some((socket, Order { prefixes, wanted }))
+    }
+
+    /// Does it. If that fails: the exit status, and why.
+    fn obey(&self, socket: &OwnedFd) -> Result<(), (u8, String)> {
+        let not_started = |why| (NOT_STARTED, why);
+        match &self.wanted {
+            Wanted::Program { program, arguments } => {
+                self.enter(socket).map_err(not_started)?;
+                Err(execute(program, arguments))
+            }
+            Wanted::Process(pid) => self.attach(socket, *pid).map_err(not_started),
+            Wanted::Detach(pid, connection) => detach(*pid, *connection).map_err(not_started),
+        }
     }
 
     /// Enters a namespace in which the trees stand under their prefixes.
@@ -63,24 +94,38 @@ impl Order {
         // One that was removed stays what it is.
         let here = std::env::current_dir().ok();
         isolate()?;
-        let root = Root::make(&self.prefixes)?;
-        let device = mount_fuse()?;
-        send_with(socket, MOUNTED, &[device.as_fd()]).map_err(failed("the server is gone"))?;
-        drop(device);
-        wait(socket)?;
-        root.show(&self.prefixes)?;
+        self.show(socket, Root::make(&self.prefixes)?)?;
         here.map_or(Ok(()), |here| {
             std::env::set_current_dir(&here)
                 .map_err(failed(format_args!("the working directory '{}'", here.display())))
         })
     }
 
-    /// Executes the program; why that failed, and the exit status.
-    fn execute(&self) -> (u8, String) {
-        let error = Command::new(&self.program).args(&self.arguments).exec();
-        let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-        (status, failed(format_args!("'{}' cannot be executed", self.program.display()))(error))
+    /// Shows the trees to a process that runs.
+    fn attach(&self, socket: &OwnedFd, pid: u32) -> Result<(), String> {
+        let target = Target::new(pid)?;
+        self.show(socket, target.enter(&self.prefixes)?)?;
+        target.finish()
     }
+
+    /// Mounts the trees, and shows them under their prefixes when they answer.
+    fn show(&self, socket: &OwnedFd, root: Root) -> Result<(), String> {
+        let device = mount_fuse(root.trees())?;
+        let mount = MountEntry::at(root.trees()).map_err(failed("/proc/self/mountinfo"))?;
+        let connection = mount.ok_or("the mount is gone")?.minor;
+        send_with(socket, format!("{MOUNTED}{connection}").as_bytes(), &[device.as_fd()])
+            .map_err(failed("the server is gone"))?;
+        drop(device);
+        wait(socket)?;
+        root.show(&self.prefixes)
+    }
+}
+
+/// Executes a program. If that fails: the exit status, and why.
+fn execute(program: &OsStr, arguments: &[OsString]) -> (u8, String) {
+    let error = Command::new(program).args(arguments).exec();
+    let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    (status, failed(format_args!("'{}' cannot be executed", program.display()))(error))
 }
 
 /// The descriptor of this number, which the process was started with; execve(2) closes it.
@@ -92,48 +137,8 @@ fn own(number: RawFd) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Enters a mount namespace whose changes others do not see: for users without privileges in a user namespace of their own, in which
-/// they are the users that they were.
-fn isolate() -> Result<(), String> {
-    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    if unshare(UnshareFlags::NEWNS).is_err() {
-        unshare(UnshareFlags::NEWNS | UnshareFlags::NEWUSER)
-            .map_err(|error| failed("no user namespace")(error) + &advice())?;
-        let maps = [
-            ("/proc/self/setgroups", "deny".to_owned()),
-            ("/proc/self/uid_map", format!("{uid} {uid} 1")),
-            ("/proc/self/gid_map", format!("{gid} {gid} 1")),
-        ];
-        for (file, text) in maps {
-            std::fs::write(file, text).map_err(|error| failed(file)(error) + &advice())?;
-        }
-    }
-    // What is mounted outside later shows up inside.
-    let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", slave).map_err(|error| failed("the mounts cannot be separated")(error) + &advice())
-}
-
-/// Settings of the system that forbid this.
-fn advice() -> String {
-    let is = |file: &str, value: &str| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == value);
-    let known = [
-        ("/proc/sys/user/max_user_namespaces", "0"),
-        ("/proc/sys/kernel/unprivileged_userns_clone", "0"),
-        ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
-    ];
-    let found = known.into_iter().find(|(file, value)| is(file, value));
-    found.map_or_else(String::new, |(file, value)| {
-        format!(" ({file} is {value}: an administrator can change that)")
-    })
-}
-
-fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
-    // SAFETY: without `FILES`, the flags concern no descriptors.
-    unsafe { rustix::thread::unshare_unsafe(flags) }
-}
-
 /// Mounts the trees where only this process finds them.
-fn mount_fuse() -> Result<OwnedFd, String> {
+fn mount_fuse(trees: &Path) -> Result<OwnedFd, String> {
     let device =
         open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(failed("/dev/fuse"))?;
     let (uid, gid) = (geteuid(), getegid());
@@ -149,8 +154,7 @@ fn mount_fuse() -> Result<OwnedFd, String> {
     }
     let data = CString::new(data).map_err(|error| error.to_string())?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("outrigger-run", TREES, "fuse.outrigger", flags, &*data)
-        .map_err(failed("a FUSE mount is refused"))?;
+    mount(SOURCE, trees, "fuse.outrigger", flags, &*data).map_err(failed("a FUSE mount is refused"))?;
     Ok(device)
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starting a program in a file system of its own.
+//! The side of the process that serves: starts a program in a file system of its own, or has one that runs moved there.
 
 use crate::failed;
-use crate::{GO, MESSAGE_MAX, MOUNTED, NAME};
+use crate::{ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, NAME};
 use outrigger_host::{give_umask_back, receive_with, send_with, take_umask};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use std::ffi::OsString;
+use std::fs;
 use std::io;
+use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -22,52 +24,56 @@ pub struct Prefix {
     pub name: OsString,
 }
 
-/// What is to be started.
+/// Who is to see the trees.
+#[derive(Debug)]
+pub enum Start {
+    /// A program that is started, with its arguments; not empty.
+    Program(Vec<OsString>),
+    /// A process that runs.
+    Process(u32),
+}
+
+/// What is to be shown, and to whom.
 #[derive(Debug)]
 pub struct Launch {
     /// Where the trees stand.
     pub prefixes: Vec<Prefix>,
-    /// The program and its arguments; not empty.
-    pub command: Vec<OsString>,
+    /// Who is to see them.
+    pub start: Start,
 }
 
-/// A program that waits for its trees.
+/// A namespace that waits for its trees.
 #[derive(Debug)]
 pub struct Launched {
-    /// The process.
+    /// The process that becomes the program, or that moves the one that runs and ends then.
     pub child: Child,
     /// The FUSE device of its mount.
     pub device: OwnedFd,
+    /// The number of its connection.
+    pub connection: u32,
     /// It waits for this.
     pub waiting: Waiting,
 }
 
-/// The wait of a program for its trees.
+/// The wait of a process for its trees.
 #[derive(Debug)]
 pub struct Waiting(OwnedFd);
 
 impl Launch {
-    /// Starts the process that becomes the program, and waits until it has mounted.
+    /// Starts the process that becomes the program, or moves the one that runs, and waits until it has mounted.
     ///
     /// The caller has no other threads that start processes: these would inherit a socket.
     ///
     /// # Errors
     /// A sentence about what this system did not permit.
     pub fn start(&self) -> Result<Launched, String> {
-        let (socket, theirs) = pair().map_err(failed("no socket"))?;
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0(NAME).arg(theirs.as_raw_fd().to_string()).arg(self.prefixes.len().to_string());
-        for Prefix { path, name } in &self.prefixes {
-            command.arg(path).arg(name);
-        }
-        command.args(&self.command);
-        give_umask_back();
-        let child = command.spawn();
-        take_umask();
-        let mut child = child.map_err(failed("no process can be started"))?;
-        drop(theirs);
+        let (what, arguments) = match &self.start {
+            Start::Program(command) => (EXECUTE, command.clone()),
+            Start::Process(pid) => (ATTACH, vec![pid.to_string().into()]),
+        };
+        let (mut child, socket) = start(&self.prefixes, what, &arguments)?;
         match receive(&socket) {
-            Ok(device) => Ok(Launched { child, device, waiting: Waiting(socket) }),
+            Ok((device, connection)) => Ok(Launched { child, device, connection, waiting: Waiting(socket) }),
             Err(why) => {
                 // It ends by itself: it has said why.
                 let _ = child.wait();
@@ -77,20 +83,74 @@ impl Launch {
     }
 }
 
-impl Waiting {
-    /// The trees answer: the program is executed. Waits until that has happened.
+/// The mount namespace of a process, which others share that it has started.
+#[derive(Debug)]
+pub struct Namespace(PathBuf);
+
+impl Namespace {
+    /// That of a process.
     ///
     /// # Errors
-    /// A sentence about why it was not; the process ends.
+    /// When there is no such process, or it may not be looked at.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        fs::read_link(format!("/proc/{pid}/ns/mnt")).map(Namespace)
+    }
+
+    /// Takes trees away from all programs in a namespace that was made for them: those of a connection, or all. What they have open
+    /// stays usable until it is closed. Without programs in it there is no namespace any more.
+    ///
+    /// # Errors
+    /// A sentence about why that cannot be done.
+    pub fn detach(&self, connection: Option<u32>) -> Result<(), String> {
+        let Some(pid) = self.process().map_err(failed("/proc"))? else { return Ok(()) };
+        let numbers = iter::once(pid).chain(connection).map(|number| number.to_string().into());
+        let (mut child, socket) = start(&[], DETACH, &numbers.collect::<Vec<_>>())?;
+        let ended = end(&socket);
+        let _ = child.wait();
+        ended
+    }
+
+    /// A process that is in it.
+    fn process(&self) -> io::Result<Option<u32>> {
+        let mut processes =
+            fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Ok(processes.find(|&pid| Self::of(pid).is_ok_and(|other| other.0 == self.0)))
+    }
+}
+
+/// Starts this program again for an order.
+fn start(prefixes: &[Prefix], what: &str, arguments: &[OsString]) -> Result<(Child, OwnedFd), String> {
+    let (socket, theirs) = pair().map_err(failed("no socket"))?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(NAME).arg(theirs.as_raw_fd().to_string()).arg(prefixes.len().to_string());
+    for Prefix { path, name } in prefixes {
+        command.arg(path).arg(name);
+    }
+    command.arg(what).args(arguments);
+    give_umask_back();
+    let child = command.spawn();
+    take_umask();
+    Ok((child.map_err(failed("no process can be started"))?, socket))
+}
+
+/// Waits until a process has done what it was started for: it closes the socket then.
+fn end(socket: &OwnedFd) -> Result<(), String> {
+    let mut message = [0; MESSAGE_MAX];
+    match receive_with(socket, &mut message, RecvFlags::empty()) {
+        Ok((0, _)) => Ok(()),
+        Ok((length, _)) => Err(String::from_utf8_lossy(&message[..length]).into_owned()),
+        Err(error) => Err(failed("the process")(error)),
+    }
+}
+
+impl Waiting {
+    /// The trees answer: the program is executed, or the process moved. Waits until that has happened.
+    ///
+    /// # Errors
+    /// A sentence about why it was not; a process that was to become a program ends.
     pub fn go(self) -> Result<(), String> {
-        send_with(&self.0, GO, &[]).map_err(failed("the program"))?;
-        let mut message = [0; MESSAGE_MAX];
-        match receive_with(&self.0, &mut message, RecvFlags::empty()) {
-            // execve(2) has closed the socket.
-            Ok((0, _)) => Ok(()),
-            Ok((length, _)) => Err(String::from_utf8_lossy(&message[..length]).into_owned()),
-            Err(error) => Err(failed("the program")(error)),
-        }
+        send_with(&self.0, GO, &[]).map_err(failed("the process"))?;
+        end(&self.0)
     }
 }
 
@@ -101,14 +161,16 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(ends)
 }
 
-/// Receives the device.
-fn receive(socket: &OwnedFd) -> Result<OwnedFd, String> {
+/// Receives the device, and the number of its connection.
+fn receive(socket: &OwnedFd) -> Result<(OwnedFd, u32), String> {
     let mut message = [0; MESSAGE_MAX];
     let (length, mut files) =
-        receive_with(socket, &mut message, RecvFlags::empty()).map_err(failed("the program"))?;
-    match files.pop() {
-        Some(device) if &message[..length] == MOUNTED => Ok(device),
-        _ if length == 0 => Err("the process ended before it had mounted".to_owned()),
-        _ => Err(String::from_utf8_lossy(&message[..length]).into_owned()),
+        receive_with(socket, &mut message, RecvFlags::empty()).map_err(failed("the process"))?;
+    let said = String::from_utf8_lossy(&message[..length]).into_owned();
+    let connection = said.strip_prefix(MOUNTED).and_then(|number| number.parse().ok());
+    match (files.pop(), connection) {
+        (Some(device), Some(connection)) => Ok((device, connection)),
+        _ if said.is_empty() => Err("the process ended before it had mounted".to_owned()),
+        _ => Err(said),
     }
 }

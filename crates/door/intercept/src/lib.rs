@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts one program, with all that it starts, into a file system of its own, in which trees stand under names that others do not see
+//! Puts one program, which is started or runs, with all that it starts, into a file system of its own, in which trees stand under names that others do not see
 //! (Alexandrov et al., *Ufo: A Personal Global File System Based on User-Level Extensions to the Operating System*, 1998).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `launch.rs` | the side of the process that serves: starts the program, and gets the FUSE device of its mount |
 //! | `enter.rs` | the side of the process that becomes the program: enters the namespace, mounts, executes it |
+//! | `attach.rs` | the same for a process that runs |
+//! | `tracee.rs` | a process that is stopped, and made to call the system |
+//! | `namespace.rs` | mount namespaces: a new one, and that of another process |
 //! | `root.rs` | a root directory with additional names |
 //!
 //! The mechanism is a mount namespace, for users without privileges below a user namespace of their own: system calls of the program
 //! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`.
 
+mod attach;
 mod enter;
 mod launch;
+mod namespace;
 mod root;
+mod tracee;
 
 pub use enter::{is_enter, run};
-pub use launch::{Launch, Launched, Prefix, Waiting};
+pub use launch::{Launch, Launched, Namespace, Prefix, Start, Waiting};
 
 use outrigger_core::Error;
 use std::fmt::Display;
@@ -24,10 +30,14 @@ use std::io;
 
 /// The name this program is started under to become the program of the user.
 const NAME: &str = "outrigger-enter";
+/// What that is to do: execute a program, show trees to a process, take them away.
+const EXECUTE: &str = "execute";
+const ATTACH: &str = "attach";
+const DETACH: &str = "detach";
 /// What the server says when the trees answer.
 const GO: &[u8] = b"go";
-/// What comes with the FUSE device.
-const MOUNTED: &[u8] = b"mounted";
+/// What comes with the FUSE device; the number of the connection stands behind it.
+const MOUNTED: &str = "mounted ";
 /// The exit status where the program was not executed, as env(1) and timeout(1) have it.
 pub const NOT_STARTED: u8 = 125;
 /// The exit status where it is there, and cannot be executed.

@@ -5,7 +5,8 @@
 pub mod tree;
 
 use outrigger_core::{BoxFuture, Clock, Runtime, Service, Time};
-use outrigger_door_fuse::{Force, MountEntry, Options, Session, abort};
+use outrigger_door_fuse::{Force, Options, Session, abort};
+use outrigger_host::MountEntry;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;

@@ -5,7 +5,7 @@ use crate::control::{self, NFS_HOST, is_by_nfs, is_connection};
 use crate::mounted;
 use crate::status::Failure;
 use outrigger_core::Error;
-use outrigger_door_fuse::MountEntry;
+use outrigger_host::MountEntry;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, unmount};

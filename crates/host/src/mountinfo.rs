@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is mounted where, read from `/proc/self/mountinfo` (proc_pid_mountinfo(5)): never asks the mount itself,
 //! whose server may hang.
-use rustix::io::Errno;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -23,20 +23,6 @@ pub struct MountEntry {
     pub fstype: String,
     /// What is mounted, as the mount table shows it.
     pub source: OsString,
-}
-
-/// What is found at a path somebody wants to mount on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mountpoint {
-    /// A directory or file to mount on.
-    Usable {
-        /// Whether it is a directory.
-        is_dir: bool,
-    },
-    /// A FUSE mount whose server has died: it must be unmounted first.
-    Dead,
-    /// It cannot be reached for this reason.
-    Unreachable(i32),
 }
 
 impl MountEntry {
@@ -62,37 +48,12 @@ impl MountEntry {
         read(&format!("/proc/{pid}/mountinfo"))
     }
 
-    /// Sets the largest read-ahead of the mount, also beyond what INIT can negotiate; needs root.
-    pub(crate) fn set_readahead(&self, bytes: u32) -> io::Result<()> {
-        let control = format!("/sys/class/bdi/{}:{}/read_ahead_kb", self.major, self.minor);
-        fs::write(control, (bytes / 1024).to_string())
-    }
-
     /// The topmost mount on exactly this absolute path without symbolic links.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
     pub fn at(mountpoint: &Path) -> io::Result<Option<Self>> {
         Ok(Self::all()?.into_iter().rev().find(|entry| entry.mountpoint == mountpoint))
-    }
-}
-
-/// Looks at a path somebody wants to mount on.
-#[must_use]
-pub fn inspect(path: &Path) -> Mountpoint {
-    match rustix::fs::stat(path) {
-        Ok(stat) => Mountpoint::Usable { is_dir: stat.st_mode & libc::S_IFMT == libc::S_IFDIR },
-        Err(Errno::NOTCONN | Errno::CONNABORTED) => Mountpoint::Dead,
-        Err(errno) => Mountpoint::Unreachable(errno.raw_os_error()),
-    }
-}
-
-/// An absolute path without symbolic links in all but its last component, which is never followed or asked about.
-pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
-    let path = std::path::absolute(path)?;
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
-        _ => Ok(path),
     }
 }
 
@@ -160,8 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_mounted_and_a_missing_path_is_not_usable() {
+    fn the_root_is_mounted() {
         assert!(MountEntry::at(Path::new("/")).unwrap().is_some());
-        assert_eq!(inspect(Path::new("/no/such/path")), Mountpoint::Unreachable(libc::ENOENT));
     }
 }
