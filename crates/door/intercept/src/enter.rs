@@ -4,6 +4,7 @@
 use crate::failed;
 use crate::launch::Prefix;
 use crate::root::{Root, TREES};
+use crate::whole::Whole;
 use crate::{GO, MESSAGE_MAX, MOUNTED, NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED};
 use outrigger_host::{receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};
@@ -40,6 +41,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// What the server wants.
 struct Order {
     prefixes: Vec<Prefix>,
+    whole: Option<PathBuf>,
     program: OsString,
     arguments: Vec<OsString>,
 }
@@ -49,13 +51,15 @@ impl Order {
     fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<(OwnedFd, Self)> {
         let mut number = || arguments.next()?.to_str()?.parse::<usize>().ok();
         let socket = own(RawFd::try_from(number()?).ok()?)?;
+        let (count, is_whole) = (number()?, number()? == 1);
+        let whole = if is_whole { Some(PathBuf::from(arguments.next()?)) } else { None };
         let mut prefixes = Vec::new();
-        for _ in 0..number()? {
+        for _ in 0..count {
             let (path, name) = (PathBuf::from(arguments.next()?), arguments.next()?);
             prefixes.push(Prefix { path, name });
         }
         let program = arguments.next()?;
-        Some((socket, Order { prefixes, program, arguments: arguments.collect() }))
+        Some((socket, Order { prefixes, whole, program, arguments: arguments.collect() }))
     }
 
     /// Enters a namespace in which the trees stand under their prefixes.
@@ -63,12 +67,18 @@ impl Order {
         // One that was removed stays what it is.
         let here = std::env::current_dir().ok();
         isolate()?;
-        let root = Root::make(&self.prefixes)?;
-        let device = mount_fuse()?;
-        send_with(socket, MOUNTED, &[device.as_fd()]).map_err(failed("the server is gone"))?;
-        drop(device);
-        wait(socket)?;
-        root.show(&self.prefixes)?;
+        match &self.whole {
+            Some(empty) => {
+                let whole = Whole::new()?;
+                serve_at(whole.place(), socket)?;
+                whole.enter(empty)?;
+            }
+            None => {
+                let root = Root::make(&self.prefixes)?;
+                serve_at(TREES, socket)?;
+                root.show(&self.prefixes)?;
+            }
+        }
         here.map_or(Ok(()), |here| {
             std::env::set_current_dir(&here)
                 .map_err(failed(format_args!("the working directory '{}'", here.display())))
@@ -132,8 +142,16 @@ fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(flags) }
 }
 
+/// Mounts the trees, and waits until they answer.
+fn serve_at(place: &str, socket: &OwnedFd) -> Result<(), String> {
+    let device = mount_fuse(place)?;
+    send_with(socket, MOUNTED, &[device.as_fd()]).map_err(failed("the server is gone"))?;
+    drop(device);
+    wait(socket)
+}
+
 /// Mounts the trees where only this process finds them.
-fn mount_fuse() -> Result<OwnedFd, String> {
+fn mount_fuse(place: &str) -> Result<OwnedFd, String> {
     let device =
         open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(failed("/dev/fuse"))?;
     let (uid, gid) = (geteuid(), getegid());
@@ -149,7 +167,7 @@ fn mount_fuse() -> Result<OwnedFd, String> {
     }
     let data = CString::new(data).map_err(|error| error.to_string())?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("outrigger-run", TREES, "fuse.outrigger", flags, &*data)
+    mount("outrigger-run", place, "fuse.outrigger", flags, &*data)
         .map_err(failed("a FUSE mount is refused"))?;
     Ok(device)
 }

@@ -27,6 +27,8 @@ pub struct Prefix {
 pub struct Launch {
     /// Where the trees stand.
     pub prefixes: Vec<Prefix>,
+    /// The tree is the whole root directory, in which this directory is empty; there are no prefixes.
+    pub whole: Option<PathBuf>,
     /// The program and its arguments; not empty.
     pub command: Vec<OsString>,
 }
@@ -57,6 +59,7 @@ impl Launch {
         let (socket, theirs) = pair().map_err(failed("no socket"))?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0(NAME).arg(theirs.as_raw_fd().to_string()).arg(self.prefixes.len().to_string());
+        command.arg(if self.whole.is_some() { "1" } else { "0" }).args(&self.whole);
         for Prefix { path, name } in &self.prefixes {
             command.arg(path).arg(name);
         }

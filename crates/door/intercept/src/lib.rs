@@ -7,15 +7,20 @@
 //! | `launch.rs` | the side of the process that serves: starts the program, and gets the FUSE device of its mount |
 //! | `enter.rs` | the side of the process that becomes the program: enters the namespace, mounts, executes it |
 //! | `root.rs` | a root directory with additional names |
+//! | `whole.rs` | a tree that is the root directory |
+//! | `one_user.rs` | a layer: what a user namespace with one user can show |
 //!
 //! The mechanism is a mount namespace, for users without privileges below a user namespace of their own: system calls of the program
 //! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`.
 
 mod enter;
 mod launch;
+mod one_user;
 mod root;
+mod whole;
 
 pub use enter::{is_enter, run};
+pub use one_user::OneUser;
 pub use launch::{Launch, Launched, Prefix, Waiting};
 
 use outrigger_core::Error;

@@ -17,7 +17,7 @@ pub(crate) const TREES: &str = "/.outrigger-trees";
 /// Where the former root is meanwhile.
 const FORMER: &str = "/.outrigger-former";
 /// Directories that every system has, of which one is covered for the moment in which the root changes.
-const PLACES: [&str; 4] = ["/tmp", "/var", "/usr", "/etc"];
+pub(crate) const PLACES: [&str; 4] = ["/tmp", "/var", "/usr", "/etc"];
 
 /// The new root.
 pub(crate) struct Root(());
