@@ -148,7 +148,12 @@ impl Run {
     }
 
     /// Puts what --audit asks for on the tree.
-    fn audit(&self, context: &Context, tree: &mut Tree, prefixes: &[Prefix]) -> Result<Option<Audit>, Failure> {
+    fn audit(
+        &self,
+        context: &Context,
+        tree: &mut Tree,
+        prefixes: &[Prefix],
+    ) -> Result<Option<Audit>, Failure> {
         let Some(file) = &self.audit else { return Ok(None) };
         let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
         let (audit, service) = Audit::on(Arc::clone(&tree.service), file, prefixes, runtime)?;

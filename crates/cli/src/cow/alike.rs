@@ -13,6 +13,8 @@ use std::path::Path;
 
 /// How much content is compared at once, in bytes.
 const PIECE: usize = 64 << 10;
+/// The longest value of an extended attribute, and the longest list of names, in bytes (xattr(7)).
+const ATTRIBUTE_MAX: usize = 64 << 10;
 
 /// What is compared.
 pub struct Pair<'a> {
@@ -42,14 +44,15 @@ pub fn kind(kind: FileType) -> &'static str {
 /// # Errors
 /// Those of llistxattr(2) and lgetxattr(2).
 pub fn attributes(path: &Path) -> io::Result<BTreeMap<CString, Vec<u8>>> {
-    let names = match sized(|buffer| llistxattr(path, buffer)) {
+    let names = match given(|buffer| llistxattr(path, buffer)) {
         Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(BTreeMap::new()),
         names => names?,
     };
-    let names = names.split_inclusive(|&byte| byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
+    let names =
+        names.split_inclusive(|&byte| byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
     let mut all = BTreeMap::new();
     for name in names.filter(|name| counts(name.to_bytes())) {
-        match sized(|buffer| lgetxattr(path, name, buffer)) {
+        match given(|buffer| lgetxattr(path, name, buffer)) {
             Ok(value) => drop(all.insert(name.to_owned(), value)),
             Err(Errno::NODATA | Errno::NOTSUP) => {}
             Err(error) => return Err(error.into()),
@@ -69,20 +72,12 @@ fn counts(name: &[u8]) -> bool {
     }
 }
 
-/// Asks for the size first.
-fn sized(ask: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
-    loop {
-        let mut buffer = vec![0; ask(&mut [])?];
-        match ask(&mut buffer) {
-            // It has grown.
-            Err(Errno::RANGE) => {}
-            Ok(length) => {
-                buffer.truncate(length);
-                return Ok(buffer);
-            }
-            Err(error) => return Err(error),
-        }
-    }
+/// What one of the calls gives.
+fn given(ask: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    let mut buffer = vec![0; ATTRIBUTE_MAX];
+    let length = ask(&mut buffer)?;
+    buffer.truncate(length);
+    Ok(buffer)
 }
 
 impl Pair<'_> {
@@ -148,7 +143,8 @@ pub fn is_of_others(upper: &Metadata, real: &Metadata) -> bool {
 }
 
 fn is_same(one: File, other: File) -> io::Result<bool> {
-    let (mut one, mut other) = (io::BufReader::with_capacity(PIECE, one), io::BufReader::with_capacity(PIECE, other));
+    let (mut one, mut other) =
+        (io::BufReader::with_capacity(PIECE, one), io::BufReader::with_capacity(PIECE, other));
     loop {
         let (left, right) = (one.fill_buf()?, other.fill_buf()?);
         let length = left.len().min(right.len());

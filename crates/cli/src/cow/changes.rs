@@ -83,7 +83,9 @@ impl Change {
         let (is, was) = self.kinds();
         match self.became {
             Became::Modified => line.extend(format!(" ({})", self.what.join(", ")).bytes()),
-            Became::Replaced => line.extend(format!(" ({} by {})", was.unwrap_or("?"), is.unwrap_or("?")).bytes()),
+            Became::Replaced => {
+                line.extend(format!(" ({} by {})", was.unwrap_or("?"), is.unwrap_or("?")).bytes())
+            }
             _ if is.or(was) == Some("directory") => line.push(b'/'),
             _ => {}
         }
@@ -112,12 +114,14 @@ impl Changes {
     /// # Errors
     /// A sentence about what cannot be read.
     pub fn of(dir: &Path) -> Result<Self, Failure> {
-        let origins = load(&origins_of(dir)).map_err(|error| failed("cannot read the overlay", dir, error))?;
+        let origins =
+            load(&origins_of(dir)).map_err(|error| failed("cannot read the overlay", dir, error))?;
         let mut changes = Changes { origins, ..Changes::default() };
         let (upper, root) = (upper_of(dir), Path::new("/"));
-        let found = |path: &Path| fs::symlink_metadata(path).map_err(|error| failed("cannot read", path, error));
-        let (of_upper, of_root) = (found(&upper)?, found(root)?);
-        changes.pair(root, (&upper, of_upper), of_root, true)?;
+        // Without one, nothing was changed, or all changes are applied.
+        if let (Some(mine), Some(real)) = (found(&upper)?, found(root)?) {
+            changes.pair(root, (&upper, mine), real, true)?;
+        }
         Ok(changes)
     }
 
@@ -127,7 +131,9 @@ impl Changes {
         match self.origins.get(&change.path) {
             Some(origin) => !origin.is_still(real),
             // Made on both sides; what is in it counts for itself.
-            None => !(real.is_dir() && (change.became == Became::Removed || change.became == Became::Modified)),
+            None => {
+                !(real.is_dir() && (change.became == Became::Removed || change.became == Became::Modified))
+            }
         }
     }
 
@@ -247,7 +253,9 @@ fn names(dir: &Path) -> Result<BTreeSet<OsString>, Failure> {
 fn found(path: &Path) -> Result<Option<Metadata>, Failure> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(error) => Err(failed("cannot read", path, error)),
     }
 }

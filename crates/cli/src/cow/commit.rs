@@ -10,8 +10,8 @@ use super::make::{adorn, make};
 use super::overlay::{Overlay, commit_of, failed, remove_tree};
 use super::{read, shown, written};
 use crate::status::Failure;
-use outrigger_core::hash::siphash13;
 use outrigger_core::Error;
+use outrigger_core::hash::siphash13;
 use rustix::fs::{CWD, RenameFlags, renameat_with, sync};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -195,7 +195,9 @@ fn take_away(change: &Change) -> io::Result<()> {
     let removed = if is_dir { fs::remove_dir(&change.path) } else { fs::remove_file(&change.path) };
     match removed {
         // With a directory that was replaced.
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(())
+        }
         other => other,
     }
 }

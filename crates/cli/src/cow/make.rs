@@ -3,8 +3,8 @@
 
 use super::alike::{attributes, is_of_others};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps, XattrFlags, chownat, ftruncate, lremovexattr, lsetxattr,
-    mknodat, seek, utimensat,
+    AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps, XattrFlags, chownat, ftruncate,
+    lremovexattr, lsetxattr, mknodat, seek, utimensat,
 };
 use rustix::io::Errno;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};

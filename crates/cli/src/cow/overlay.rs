@@ -37,7 +37,9 @@ impl Overlay {
     /// A sentence when none is named, and the usual one is not known.
     pub fn dir(named: Option<&Path>) -> Result<PathBuf, Failure> {
         match named {
-            Some(dir) if dir.as_os_str().is_empty() => return Err(Failure::serious("an empty DIR names nothing")),
+            Some(dir) if dir.as_os_str().is_empty() => {
+                return Err(Failure::serious("an empty DIR names nothing"));
+            }
             Some(dir) => return Ok(dir.to_owned()),
             None => {}
         }
@@ -99,14 +101,20 @@ impl Overlay {
         if upper.exists() {
             return Ok(());
         }
-        let (root, fresh) = (fs::metadata("/")?, self.dir.join("upper.new"));
-        let _ = fs::remove_dir(&fresh);
+        self.clear()?;
+        let (root, fresh) = (fs::metadata("/")?, self.dir.join(FORMER));
         fs::create_dir(&fresh)?;
         if rustix::process::geteuid().is_root() {
             lchown(&fresh, Some(root.uid()), Some(root.gid()))?;
         }
         fs::set_permissions(&fresh, Permissions::from_mode(root.mode() & 0o7777 | 0o700))?;
         fs::rename(fresh, upper)
+    }
+
+    /// Removes everything but the upper tree.
+    fn clear(&self) -> io::Result<()> {
+        remove_tree(&self.dir.join(FORMER))?;
+        [ORIGINS, COMMIT].into_iter().try_for_each(|name| gone(fs::remove_file(self.dir.join(name))))
     }
 
     /// Where it is, without symbolic links.
@@ -133,13 +141,11 @@ impl Overlay {
     /// A sentence about what cannot be removed.
     pub fn remove(self) -> Result<(), Failure> {
         let removed = || -> io::Result<()> {
-            for name in ["upper", "upper.new"] {
-                remove_tree(&self.dir.join(name))?;
-            }
+            // A half of the changes would be others.
+            gone(fs::rename(self.upper(), self.dir.join(FORMER)))?;
+            self.clear()?;
             // The mark is the last: what is left without it would not be known as an overlay.
-            for name in [ORIGINS, COMMIT, MARK] {
-                gone(fs::remove_file(self.dir.join(name)))?;
-            }
+            gone(fs::remove_file(self.dir.join(MARK)))?;
             // Something else may be there, which stays.
             let _ = fs::remove_dir(&self.dir);
             Ok(())
@@ -148,6 +154,8 @@ impl Overlay {
     }
 }
 
+/// An upper tree that is not complete, or is being removed.
+const FORMER: &str = "upper.part";
 const ORIGINS: &str = "origins";
 const COMMIT: &str = "commit";
 

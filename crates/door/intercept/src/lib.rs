@@ -20,8 +20,8 @@ mod root;
 mod whole;
 
 pub use enter::{is_enter, run};
-pub use one_user::OneUser;
 pub use launch::{Launch, Launched, Prefix, Waiting};
+pub use one_user::OneUser;
 
 use outrigger_core::Error;
 use std::fmt::Display;

@@ -47,7 +47,8 @@ impl Whole {
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         mount("outrigger-run", &within, "tmpfs", flags, c"mode=555").map_err(failed(empty.display()))?;
         // The former root comes to lie on the new one (pivot_root(2)), and is taken away from there.
-        let change = chdir(tree).and_then(|()| pivot_root(".", ".")).and_then(|()| unmount(".", UnmountFlags::DETACH));
+        let change =
+            chdir(tree).and_then(|()| pivot_root(".", ".")).and_then(|()| unmount(".", UnmountFlags::DETACH));
         change.and_then(|()| chdir("/")).map_err(failed("the root directory cannot be replaced"))
     }
 }

@@ -37,9 +37,14 @@ pub(crate) struct Line {
 pub(crate) enum Outcome<'a> {
     Waiting,
     /// With the length of the content, if it is about that.
-    Done { result: String, bytes: Option<u64> },
+    Done {
+        result: String,
+        bytes: Option<u64>,
+    },
     Failed(&'a Error),
-    Dropped { cancelled: bool },
+    Dropped {
+        cancelled: bool,
+    },
 }
 
 impl Line {

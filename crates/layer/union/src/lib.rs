@@ -54,8 +54,8 @@ use outrigger_core::option::option;
 use outrigger_core::registry::{LayerInfo, Made};
 use outrigger_core::reply::{Entry, Opened};
 use outrigger_core::{
-    Abilities, Answer, Attr, Credentials, Cx, Errno, Handle, Identity, Keep, Layer, Name, Node, Notify, OpCode,
-    OpSet, OptionTable, Place, Reply, Request, Result, Runtime, Service, Target, Traverse, ask,
+    Abilities, Answer, Attr, Credentials, Cx, Errno, Handle, Identity, Keep, Layer, Name, Node, Notify,
+    OpCode, OpSet, OptionTable, Place, Reply, Request, Result, Runtime, Service, Target, Traverse, ask,
 };
 use std::collections::HashMap;
 use std::path::Path;

@@ -26,12 +26,15 @@ pub(super) fn tree(context: &Context, overlay: &Overlay) -> Result<Tree, Failure
     let upper = directory_of_machine(&context.trees, &overlay.upper())?;
     let is_root = rustix::process::geteuid().is_root();
     let options = Options { own_copies: !is_root };
-    let union = Union::new(upper, options, Arc::clone(&runtime), None).map_err(|error| failed(error.to_string()))?;
-    let union = union.telling(Box::new(overlay.recorder()?), &root().map_err(|error| failed(error.to_string()))?);
+    let union =
+        Union::new(upper, options, Arc::clone(&runtime), None).map_err(|error| failed(error.to_string()))?;
+    let union =
+        union.telling(Box::new(overlay.recorder()?), &root().map_err(|error| failed(error.to_string()))?);
     let mut stack = Stack::new(lower).push(union);
     if !is_root {
         let one = OneUser::of_process().map_err(|error| failed(error.to_string()))?;
-        stack = stack.and_then(|stack| stack.push(Permissions::new(runtime))).and_then(|stack| stack.push(one));
+        stack =
+            stack.and_then(|stack| stack.push(Permissions::new(runtime))).and_then(|stack| stack.push(one));
     }
     let service: Arc<dyn Service> = stack.map(Stack::service).map_err(|error| failed(error.to_string()))?;
     Ok(Tree::of_machine(service))
