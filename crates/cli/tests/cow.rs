@@ -378,3 +378,23 @@ const USERS_LINES: [&str; 45] = [
     "",
     "mine:",
 ];
+
+#[test]
+fn an_audit_shows_all_files_of_the_program() {
+    let Some(place) = place() else { return };
+    let script = "echo x >here/new; rm -f here/many/a; ! cat here/none 2>/dev/null; echo";
+    place.run(&["run", "--cow=kept", "--audit=audit", "sh", "-ec", script]).ok();
+    let text = fs::read_to_string(place.at("audit")).unwrap();
+    let all: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let here = place.at("here").display().to_string();
+    let has = |op: &str, name: &str, key: &str, value: Value| {
+        let path = Value::from(format!("{here}/{name}"));
+        let found = all.iter().any(|line| line["op"] == op && line["paths"][0] == path && line[key] == value);
+        assert!(found, "no {op} of {name} in {text}");
+    };
+    has("write", "new", "bytes", 2.into());
+    has("unlink", "many/a", "state", "done".into());
+    has("lookup", "none", "error", "ENOENT".into());
+    let programs = ["/bin/sh", "/usr/bin/sh", "/usr/bin/dash", "/usr/bin/bash"];
+    assert!(all.iter().any(|line| programs.iter().any(|path| line["paths"][0] == *path)), "{text}");
+}

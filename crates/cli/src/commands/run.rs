@@ -8,6 +8,7 @@ use crate::automount::{Map, MapNames, schemes};
 use crate::context::Context;
 use crate::cow::Overlay;
 use crate::status::{Exits, Failure};
+use crate::tree_options::TreeOptions;
 use crate::trees::{Many, Tree};
 use audit::Audit;
 use clap::Args;
@@ -114,7 +115,7 @@ impl crate::run::Run for Run {
     const EXITS: Exits = Exits::Program;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let overlay = self.overlay()?;
+        let overlay = self.overlay(context)?;
         let (mut tree, prefixes) = match &overlay {
             Some(overlay) => (cow::tree(context, overlay)?, Vec::new()),
             None => {
@@ -142,8 +143,14 @@ impl crate::run::Run for Run {
 
 impl Run {
     /// The overlay that changes go to.
-    fn overlay(&self) -> Result<Option<Overlay>, Failure> {
+    fn overlay(&self, context: &Context) -> Result<Option<Overlay>, Failure> {
         let Some(dir) = &self.cow else { return Ok(None) };
+        let TreeOptions { layer, opt, .. } = context.options();
+        if let Some(given) = layer.iter().chain(opt).next() {
+            return Err(Failure::serious(format!(
+                "'{given}' is for trees of --map and of hosts, not for --cow"
+            )));
+        }
         Overlay::make(&Overlay::dir(dir.as_deref())?).map(Some)
     }
 

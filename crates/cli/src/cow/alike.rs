@@ -96,7 +96,10 @@ impl Pair<'_> {
         let is_as_copied = is_dir && self.origin.is_some_and(|origin| origin.is_dir_of(upper));
         let is_of_others = is_of_others(upper, real);
         let differ = |mine: fn(&Metadata) -> u32| mine(upper) != mine(real) && !is_as_copied;
-        if !is_link && differ(|found| found.mode() & 0o7777) && !(is_dir && is_of_others) {
+        if !is_link
+            && differ(|found| found.mode() & 0o7777)
+            && !(is_dir && upper.uid() != real.uid() && is_of_others)
+        {
             all.push("mode");
         }
         if (differ(Metadata::uid) || differ(Metadata::gid)) && !is_of_others {
@@ -136,10 +139,18 @@ impl Pair<'_> {
     }
 }
 
-/// Whether a file belongs to somebody else whose files a user without privileges cannot make: its copy belongs to this user.
+/// Whether a file belongs to a user or a group that this user, who has no privileges, cannot give files to: its copy belongs to this user
+/// instead.
 pub fn is_of_others(upper: &Metadata, real: &Metadata) -> bool {
-    let user = rustix::process::geteuid();
-    !user.is_root() && upper.uid() == user.as_raw() && real.uid() != user.as_raw()
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    if user.is_root() || upper.uid() != user.as_raw() {
+        return false;
+    }
+    let is_mine = |gid| {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        gid == group.as_raw() || groups.iter().any(|known| known.as_raw() == gid)
+    };
+    real.uid() != upper.uid() || (upper.gid() == group.as_raw() && !is_mine(real.gid()))
 }
 
 fn is_same(one: File, other: File) -> io::Result<bool> {

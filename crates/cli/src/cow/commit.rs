@@ -140,7 +140,8 @@ fn new_file(
     }
     make(upper, mine, temporary)?;
     let copied = changes.origins.get(&change.path).is_some_and(|origin| origin.copied);
-    let real = change.real.as_ref().filter(|_| copied);
+    // A file of this user's gets a group of theirs, if it must.
+    let real = change.real.as_ref().filter(|real| copied && real.uid() != mine.uid());
     adorn(upper, mine, real, temporary).map_err(|error| of_others(error, mine, real))?;
     changes.linked.insert(number, change.path.clone());
     Ok(())

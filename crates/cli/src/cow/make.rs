@@ -70,8 +70,8 @@ fn pour(from: &mut File, to: &mut File) -> io::Result<()> {
     Ok(ftruncate(&*to, end)?)
 }
 
-/// Gives a file the owner, the extended attributes, the permissions and the times that one in the overlay has. What belongs to another
-/// user, whose file this one takes the place of, belongs to them afterwards, as far as this user may decide that.
+/// Gives a file the owner, the extended attributes, the permissions and the times that one in the overlay has. What belongs to others
+/// ([`is_of_others`]) in `real`, which it is or takes the place of, belongs to them afterwards.
 ///
 /// # Errors
 /// Those of the calls.
