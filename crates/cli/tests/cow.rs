@@ -156,20 +156,21 @@ fn files_that_were_changed_meanwhile_are_conflicts() {
     apart(
         &place,
         "here",
-        "echo mine >>tree/one; rm many/b; mkdir made; echo mine >made/x; rm -r tree/sub; echo q >many/q",
+        "echo mine >>tree/one; rm many/b; mkdir made; echo mine >made/x; rm -r tree/sub; echo q >many/q; echo q >many/old",
     )
     .ok();
     place.file("here/tree/one", "theirs\n");
     place.file("here/many/b", "theirs\n");
     place.file("here/made/x", "theirs\n");
+    fs::remove_file(place.at("here/many/old")).unwrap();
     place.file("here/tree/sub/deep/added", "theirs\n");
     let before = all(&place, "here");
     let said = place.run(&["commit", "kept"]);
     assert_eq!((said.code, &*said.out), (Some(1), ""), "{said:?}");
-    for name in ["tree/one", "many/b", "made/x", "tree/sub/deep/added"] {
+    for name in ["tree/one", "many/b", "made/x", "many/old", "tree/sub/deep/added"] {
         assert!(said.err.contains(&format!("here/{name}' was changed")), "{name}: {said:?}");
     }
-    assert_eq!((said.err.lines().count(), all(&place, "here")), (5, before));
+    assert_eq!((said.err.lines().count(), all(&place, "here")), (6, before));
     place.run(&["commit", "--force", "kept"]).ok();
     assert_eq!(fs::read_to_string(place.at("here/tree/one")).unwrap(), "one\nmine\n");
     assert_eq!(fs::read_to_string(place.at("here/made/x")).unwrap(), "mine\n");
@@ -397,4 +398,31 @@ fn an_audit_shows_all_files_of_the_program() {
     has("lookup", "none", "error", "ENOENT".into());
     let programs = ["/bin/sh", "/usr/bin/sh", "/usr/bin/dash", "/usr/bin/bash"];
     assert!(all.iter().any(|line| programs.iter().any(|path| line["paths"][0] == *path)), "{text}");
+}
+
+#[test]
+fn an_overlay_in_an_overlay_lies_elsewhere() {
+    let Some(place) = place() else { return };
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let inner = format!("{PROGRAM} run --cow={}/inner -- sh -ec", elsewhere.path().display());
+    let script = format!(
+        "echo outer >new; {PROGRAM} run --cow=inner true 2>said && exit 9; {inner} 'cat new; echo inner >new; cat new'; cat new"
+    );
+    assert_eq!(apart(&place, "here", &script).ok(), "outer\ninner\nouter\n");
+    place.run(&["commit", "kept"]).ok();
+    let said = fs::read_to_string(place.at("here/said")).unwrap();
+    assert!(said.contains("in an overlay itself"), "{said}");
+}
+
+#[test]
+fn programs_of_the_superuser_become_other_users() {
+    let Some(place) = place() else { return };
+    if !has("setpriv") {
+        return;
+    }
+    let script = "cp /usr/bin/id id; chmod 4755 id; chmod 777 .; chmod 755 ..
+        setpriv --reuid nobody --regid nogroup --clear-groups sh -c './id -un; echo x >nobodys; echo x >tree/no 2>/dev/null || echo refused'";
+    assert_eq!(apart(&place, "here", script).ok(), "root\nrefused\n");
+    place.run(&["commit", "kept"]).ok();
+    assert_eq!(fs::metadata(place.at("here/nobodys")).unwrap().uid(), 65534);
 }

@@ -127,13 +127,13 @@ impl Changes {
 
     /// Whether a real file was changed since the program, which knows nothing of that, has changed it in the overlay.
     pub fn is_conflict(&self, change: &Change) -> bool {
-        let Some(real) = &change.real else { return false };
-        match self.origins.get(&change.path) {
-            Some(origin) => !origin.is_still(real),
-            // Made on both sides; what is in it counts for itself.
-            None => {
-                !(real.is_dir() && (change.became == Became::Removed || change.became == Became::Modified))
-            }
+        let is_in_part = matches!(change.became, Became::Removed | Became::Modified);
+        match (self.origins.get(&change.path), &change.real) {
+            (Some(origin), Some(real)) => !origin.is_still(real),
+            (Some(_), None) => true,
+            (None, None) => false,
+            // A directory that was made on both sides: what is in it counts for itself.
+            (None, Some(real)) => !(real.is_dir() && is_in_part),
         }
     }
 

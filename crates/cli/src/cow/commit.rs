@@ -10,10 +10,10 @@ use super::make::{adorn, make};
 use super::overlay::{Overlay, commit_of, failed, remove_tree};
 use super::{read, shown, written};
 use crate::status::Failure;
-use outrigger_core::Error;
 use outrigger_core::hash::siphash13;
-use rustix::fs::{CWD, RenameFlags, renameat_with, sync};
-use rustix::io::Errno;
+use outrigger_core::{Errno, Error};
+use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
+use rustix::io::Errno as Number;
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -68,7 +68,7 @@ impl<'a> Commit<'a> {
         let count = changes.len();
         let mut done = 0;
         let mut step = |result: io::Result<()>, change: &Change| {
-            result.map_err(|error| stopped(change, &error, (done, count)))?;
+            result.map_err(|error| stopped(change, error, (done, count)))?;
             done += 1;
             (self.tell)(change)
         };
@@ -77,19 +77,32 @@ impl<'a> Commit<'a> {
         }
         // Directories at last: in a new one, names have to be made first.
         for change in there.iter().rev() {
-            settle(change).map_err(|error| stopped(change, &error, (count - gone.len(), count)))?;
+            settle(&mut self.notes, change)
+                .map_err(|error| stopped(change, error, (count - gone.len(), count)))?;
         }
         for change in &gone {
             step(take_away(change), change)?;
         }
-        sync();
-        Ok(())
+        store(&changes)
     }
 }
 
-fn stopped(change: &Change, error: &io::Error, (done, count): (usize, usize)) -> Failure {
-    let why = Error::from(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0)));
-    let why = if error.raw_os_error().is_some() { why.to_string() } else { error.to_string() };
+/// Has names on stable storage.
+fn store(changes: &[Change]) -> Result<(), Failure> {
+    let mut stored = HashSet::new();
+    for dir in changes.iter().filter_map(|change| change.path.parent()) {
+        // One that was removed is a change of the one above it.
+        let Ok(opened) = File::open(dir) else { continue };
+        let of = |error| failed("cannot store what is in", dir, error);
+        if stored.insert(opened.metadata().map_err(of)?.dev()) {
+            syncfs(&opened).map_err(|error| of(error.into()))?;
+        }
+    }
+    Ok(())
+}
+
+fn stopped(change: &Change, error: io::Error, (done, count): (usize, usize)) -> Failure {
+    let why = Error::from(error).why();
     Failure::serious(format!(
         "'{}' cannot be {}: {why}. {done} of {count} changes are applied; the overlay has all of them still, and the commit can be \
          repeated",
@@ -148,16 +161,18 @@ fn new_file(
 }
 
 fn is_no_place_for_links(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    errno.is_some_and(|errno| [Errno::XDEV, Errno::PERM, Errno::MLINK, Errno::OPNOTSUPP].contains(&errno))
+    let number = Number::from_io_error(error);
+    number.is_some_and(|number| {
+        [Number::XDEV, Number::PERM, Number::MLINK, Number::OPNOTSUPP].contains(&number)
+    })
 }
 
 fn of_others(error: io::Error, mine: &Metadata, real: Option<&Metadata>) -> io::Error {
     match real.filter(|real| real.uid() != mine.uid()) {
-        Some(real) if error.kind() == io::ErrorKind::PermissionDenied => io::Error::other(format!(
-            "it belongs to user {}, and a new file cannot be given to them without privileges",
-            real.uid()
-        )),
+        Some(real) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let why = "and a new file cannot be given to them without privileges";
+            Errno::EPERM.because(format!("it belongs to user {}, {why}", real.uid())).into()
+        }
         _ => error,
     }
 }
@@ -169,7 +184,7 @@ fn exchange(temporary: &Path, path: &Path, real: Option<&Metadata>) -> io::Resul
         return fs::rename(temporary, path);
     };
     match renameat_with(CWD, temporary, CWD, path, RenameFlags::EXCHANGE) {
-        Err(Errno::INVAL | Errno::NOSYS) => {
+        Err(Number::INVAL | Number::NOSYS) => {
             let former = beside(temporary);
             remove_tree(&former)?;
             fs::rename(path, &former)?;
@@ -184,9 +199,12 @@ fn exchange(temporary: &Path, path: &Path, real: Option<&Metadata>) -> io::Resul
 }
 
 /// Gives a directory its attributes.
-fn settle(change: &Change) -> io::Result<()> {
+fn settle(notes: &mut Notes, change: &Change) -> io::Result<()> {
     match &change.upper {
-        Some((upper, mine)) if mine.is_dir() => adorn(upper, mine, change.real.as_ref(), &change.path),
+        Some((upper, mine)) if mine.is_dir() => {
+            notes.begin("attributes", &change.path)?;
+            adorn(upper, mine, change.real.as_ref(), &change.path)
+        }
         _ => Ok(()),
     }
 }

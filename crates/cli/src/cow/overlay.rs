@@ -11,7 +11,7 @@
 use super::origin::Recorder;
 use super::shown;
 use crate::status::Failure;
-use outrigger_core::Error;
+use outrigger_core::{Errno, Error};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
@@ -104,6 +104,8 @@ impl Overlay {
         self.clear()?;
         let (root, fresh) = (fs::metadata("/")?, self.dir.join(FORMER));
         fs::create_dir(&fresh)?;
+        fs::create_dir(fresh.join(WORK)).map_err(in_an_overlay)?;
+        fs::set_permissions(fresh.join(WORK), Permissions::from_mode(0o700))?;
         if rustix::process::geteuid().is_root() {
             lchown(&fresh, Some(root.uid()), Some(root.gid()))?;
         }
@@ -154,6 +156,8 @@ impl Overlay {
     }
 }
 
+/// Where the layer `union` makes copies.
+const WORK: &str = ".wh..wh.work";
 /// An upper tree that is not complete, or is being removed.
 const FORMER: &str = "upper.part";
 const ORIGINS: &str = "origins";
@@ -181,8 +185,18 @@ fn mark(dir: &Path) -> io::Result<()> {
 
 /// A sentence about a directory.
 pub(super) fn failed(what: &str, path: &Path, error: io::Error) -> Failure {
-    Failure::serious(format!("{what} '{}': {}", shown(path), Error::from(error)))
+    Failure::serious(format!("{what} '{}': {}", shown(path), Error::from(error).why()))
 }
+
+/// Names of ours cannot be kept apart by the same means once more.
+fn in_an_overlay(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Errno::EPERM.because(IN_AN_OVERLAY).into(),
+        _ => error,
+    }
+}
+
+const IN_AN_OVERLAY: &str = "it is in an overlay itself: a directory in /run or /dev/shm is not";
 
 /// What is not there need not be removed.
 fn gone(result: io::Result<()>) -> io::Result<()> {

@@ -70,12 +70,12 @@ impl Order {
         match &self.whole {
             Some(empty) => {
                 let whole = Whole::new()?;
-                serve_at(whole.place(), socket)?;
+                serve_at(whole.place(), whole.flags(), socket)?;
                 whole.enter(empty)?;
             }
             None => {
                 let root = Root::make(&self.prefixes)?;
-                serve_at(TREES, socket)?;
+                serve_at(TREES, MountFlags::NOSUID | MountFlags::NODEV, socket)?;
                 root.show(&self.prefixes)?;
             }
         }
@@ -143,15 +143,15 @@ fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
 }
 
 /// Mounts the trees, and waits until they answer.
-fn serve_at(place: &str, socket: &OwnedFd) -> Result<(), String> {
-    let device = mount_fuse(place)?;
+fn serve_at(place: &str, flags: MountFlags, socket: &OwnedFd) -> Result<(), String> {
+    let device = mount_fuse(place, flags)?;
     send_with(socket, MOUNTED, &[device.as_fd()]).map_err(failed("the server is gone"))?;
     drop(device);
     wait(socket)
 }
 
 /// Mounts the trees where only this process finds them.
-fn mount_fuse(place: &str) -> Result<OwnedFd, String> {
+fn mount_fuse(place: &str, flags: MountFlags) -> Result<OwnedFd, String> {
     let device =
         open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(failed("/dev/fuse"))?;
     let (uid, gid) = (geteuid(), getegid());
@@ -166,7 +166,6 @@ fn mount_fuse(place: &str) -> Result<OwnedFd, String> {
         data.push_str(",allow_other,default_permissions");
     }
     let data = CString::new(data).map_err(|error| error.to_string())?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("outrigger-run", place, "fuse.outrigger", flags, &*data)
         .map_err(failed("a FUSE mount is refused"))?;
     Ok(device)

@@ -5,7 +5,7 @@
 use crate::failed;
 use crate::root::PLACES;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, unmount};
-use rustix::process::{chdir, pivot_root};
+use rustix::process::{chdir, geteuid, pivot_root};
 use std::fs;
 use std::path::Path;
 
@@ -28,6 +28,12 @@ impl Whole {
     /// Where the tree is to be mounted.
     pub(crate) fn place(&self) -> &'static str {
         self.0
+    }
+
+    /// How it is to be mounted. The superuser's programs find there what they find outside: programs that make them another user,
+    /// and devices.
+    pub(crate) fn flags(&self) -> MountFlags {
+        if geteuid().is_root() { MountFlags::empty() } else { MountFlags::NOSUID | MountFlags::NODEV }
     }
 
     /// Makes the tree, which is mounted, the root directory. The directory `empty` shows nothing there.
