@@ -64,8 +64,8 @@ pub struct Changes {
 }
 
 impl Became {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
         match self {
             Became::Added => "added",
             Became::Modified => "modified",
@@ -78,7 +78,7 @@ impl Became {
 impl Change {
     /// The line that tells it, without its end.
     pub fn line(&self) -> Vec<u8> {
-        let mut line = format!("{:<8} ", self.became.word()).into_bytes();
+        let mut line = format!("{:<8} ", self.became.name()).into_bytes();
         line.extend_from_slice(self.path.as_os_str().as_bytes());
         let (is, was) = self.kinds();
         match self.became {
@@ -99,7 +99,7 @@ impl Change {
         let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let path_hex = self.path.to_str().is_none().then(hex);
         let path = self.path.to_string_lossy();
-        json!({ "path": path, "path_hex": path_hex, "change": self.became.word(), "kind": is, "was": was, "what": self.what })
+        json!({ "path": path, "path_hex": path_hex, "change": self.became.name(), "kind": is, "was": was, "what": self.what })
     }
 
     fn kinds(&self) -> (Option<&'static str>, Option<&'static str>) {

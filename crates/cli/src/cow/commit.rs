@@ -107,7 +107,7 @@ fn stopped(change: &Change, error: io::Error, (done, count): (usize, usize)) -> 
         "'{}' cannot be {}: {why}. {done} of {count} changes are applied; the overlay has all of them still, and the commit can be \
          repeated",
         shown(&change.path),
-        change.became.word(),
+        change.became.name(),
     ))
 }
 
