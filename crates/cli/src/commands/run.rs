@@ -62,7 +62,8 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 ///
 ///     outrigger run --cow -- make install && outrigger diff
 ///
-/// /proc, /sys, /dev and /run stay those of the system. --cow and --map exclude each other, and hosts do not appear.
+/// /proc, /sys, /dev and /run stay those of the system. --cow and --map exclude each other, and neither
+/// hosts nor what the file names appear.
 ///
 /// --audit writes a line of JSON for each operation of the program on what is served: with --cow all local files. Fields are those
 /// of `outrigger trace --json`: time (seconds since 1970), id, pid, uid, op, paths, args, state (done, failed, dropped), us (how long

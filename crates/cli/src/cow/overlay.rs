@@ -8,13 +8,14 @@
 //! DIR/commit    where `commit` has begun
 //! ```
 
+use super::make::adorn;
 use super::origin::Recorder;
 use super::shown;
 use crate::status::Failure;
 use outrigger_core::{Errno, Error};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file that says what the directory is.
@@ -107,9 +108,10 @@ impl Overlay {
         fs::create_dir(fresh.join(WORK)).map_err(in_an_overlay)?;
         fs::set_permissions(fresh.join(WORK), Permissions::from_mode(0o700))?;
         if rustix::process::geteuid().is_root() {
-            lchown(&fresh, Some(root.uid()), Some(root.gid()))?;
+            adorn(Path::new("/"), &root, None, &fresh)?;
+        } else {
+            fs::set_permissions(&fresh, Permissions::from_mode(root.mode() & 0o7777 | 0o700))?;
         }
-        fs::set_permissions(&fresh, Permissions::from_mode(root.mode() & 0o7777 | 0o700))?;
         fs::rename(fresh, upper)
     }
 

@@ -51,3 +51,33 @@ impl Layer for OneUser {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::ops::GetAttr;
+    use outrigger_core::reply::{Attrs, Ttl};
+    use outrigger_core::{Node, Reply, Stack};
+    use outrigger_sim::{Scripted, Sim, Step};
+    use std::sync::Mutex;
+
+    #[test]
+    fn the_user_asks_with_all_groups_and_sees_files_of_their_own() {
+        let sim = Sim::new(1);
+        let asked = Arc::new(Mutex::new(None));
+        let who = Arc::clone(&asked);
+        let driver = Scripted::new(&sim, move |cx, _| {
+            *who.lock().unwrap() = Some(cx.cred.clone());
+            let attr = Attr { uid: 0, gid: 5, mode: 0o100_640, ..Attr::default() };
+            Step::Now(Reply::Attrs(Attrs { attr, ttl: Ttl::NEVER }))
+        });
+        let user = Credentials { groups: Groups::of(&[5, 6]), ..Credentials::new(1000, 100) };
+        let top = Stack::new(driver).push(OneUser(user.clone())).unwrap().service();
+        let cx = Cx::new(1, Credentials::new(1000, 100), "test");
+        let request = GetAttr { node: Node::ROOT, handle: None };
+        let reply = sim.block_on(async move { top.call(&cx, request.into()).await });
+        let Reply::Attrs(shown) = reply else { panic!("{reply:?}") };
+        assert_eq!((shown.attr.uid, shown.attr.gid, shown.attr.mode), (1000, 100, 0o100_640));
+        assert_eq!(asked.lock().unwrap().as_ref(), Some(&user));
+    }
+}
