@@ -47,6 +47,7 @@ mod complete;
 mod context;
 mod control;
 mod copy;
+mod cow;
 mod creating;
 mod deferred;
 mod descent;

@@ -186,6 +186,22 @@ fn mounts_and_their_requests_are_as_documented() {
 }
 
 #[test]
+fn changes_that_are_kept_apart_and_audits_are_as_documented() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("tree/f", "1");
+    place.file("tree/g", "1");
+    let script = "echo 2 >tree/f; rm tree/g; mkdir tree/g; echo x >tree/$(printf 'odd\\377')";
+    place.run(&["run", "--cow=kept", "--audit=audit", "sh", "-c", script]).ok();
+    check("Request", &std::fs::read_to_string(place.at("audit")).unwrap());
+    check("Change", &place.run(&["--json", "diff", "kept"]).out);
+    check("Change", &place.run(&["--json", "commit", "kept"]).ok());
+    check("Message", &place.run(&["--json", "commit", "kept"]).err);
+}
+
+#[test]
 fn a_command_line_that_cannot_be_understood_is_an_object_too() {
     let place = Place::new();
     for (words, command, part) in [

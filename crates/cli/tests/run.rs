@@ -204,3 +204,50 @@ fn a_user_without_privileges_runs_a_program() {
     assert_eq!(said, "nobody\ncontent\nbelow\nCapEff:\t0000000000000000\nrefused\n");
     assert_eq!(fs::read_to_string(place.at("tree/new")).unwrap(), "new\n");
 }
+
+/// The lines of an audit.
+fn operations(text: &str) -> Vec<serde_json::Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn each_operation_on_a_tree_is_written_down_once() {
+    let Some(place) = place() else { return };
+    let work = "echo new >/data/new; mv /data/new /data/sub/moved; cat /data/sub/file /data/none; ls /tmp >/dev/null";
+    place.file("audit", "from before\n");
+    fs::set_permissions(place.at("audit"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(script(&place, &["--audit", "audit"], work).out, "content\n");
+    assert_eq!(fs::metadata(place.at("audit")).unwrap().permissions().mode() & 0o777, 0o600);
+    let all = operations(&fs::read_to_string(place.at("audit")).unwrap());
+    let found = |op: &str, paths: &[&str]| {
+        let mut found =
+            all.iter().filter(|line| line["op"] == op && line["paths"] == serde_json::json!(paths));
+        let first = found.next().unwrap_or_else(|| panic!("no {op} {paths:?} in {all:#?}"));
+        assert!(first["pid"].as_u64().unwrap() > 0 && first["uid"] == 0, "{first}");
+        assert!(first["time"].as_f64().unwrap() > 1e9 && first["us"].as_f64().is_some(), "{first}");
+        first.clone()
+    };
+    assert_eq!(found("write", &["/data/new"])["bytes"], 4);
+    assert_eq!(found("rename", &["/data/new", "/data/sub/moved"])["state"], "done");
+    assert_eq!(found("read", &["/data/sub/file"])["bytes"], 8);
+    assert_eq!(found("lookup", &["/data/none"])["error"], "ENOENT");
+    assert!(all.iter().all(|line| line["state"] != "waiting"), "{all:#?}");
+    let mut ids: Vec<_> = all.iter().map(|line| line["id"].as_u64().unwrap()).collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count, "a line for each");
+    let on_stderr = script(&place, &["--audit", "-"], "rm /data/sub/moved");
+    let removed = |line: &serde_json::Value| line["op"] == "unlink" && line["paths"][0] == "/data/sub/moved";
+    assert!(operations(&on_stderr.err).iter().any(removed), "{on_stderr:?}");
+}
+
+#[test]
+fn an_audit_that_cannot_be_written_is_no_success() {
+    let Some(place) = place() else { return };
+    let refused = script(&place, &["--audit", "none/audit"], "echo ran").refused(125);
+    assert!(refused.contains("none/audit"), "{refused}");
+    let full = script(&place, &["--audit", "/dev/full"], "cat /data/sub/file");
+    assert_eq!((&*full.out, full.code), ("content\n", Some(125)), "{full:?}");
+    assert!(full.err.contains("operations are missing"), "{full:?}");
+}

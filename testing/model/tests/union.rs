@@ -8,6 +8,8 @@ mod dying;
 mod failing;
 #[path = "union/random.rs"]
 mod random;
+#[path = "union/telling.rs"]
+mod telling;
 #[path = "union/tree.rs"]
 mod tree;
 

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger run`: one program with trees in its file system.
 
+mod audit;
+mod cow;
+
 use crate::automount::{Map, MapNames, schemes};
 use crate::context::Context;
+use crate::cow::Overlay;
 use crate::status::{Exits, Failure};
+use crate::tree_options::TreeOptions;
 use crate::trees::{Many, Tree};
+use audit::Audit;
 use clap::Args;
 use outrigger_core::Runtime;
 use outrigger_door_fuse::{Connection, Options, Session};
@@ -51,6 +57,19 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 /// user when they are executed (sudo) do not work, unless the superuser runs them. When the program ends, what it has
 /// written is stored; programs that it leaves running lose the trees then (ENOTCONN).
 ///
+/// With --cow, the program sees all local files, and may change them: what it changes goes to an overlay, and the real files stay as
+/// they are. `outrigger diff` shows the changes, `outrigger commit` makes them those of the real files, and `outrigger discard` gives
+/// them up; until then, the next program that is run with the overlay goes on with it:
+///
+///     outrigger run --cow -- make install && outrigger diff
+///
+/// /proc, /sys, /dev and /run stay those of the system. --cow and --map exclude each other, and neither
+/// hosts nor what the file names appear.
+///
+/// --audit writes a line of JSON for each operation of the program on what is served: with --cow all local files. Fields are those
+/// of `outrigger trace --json`: time (seconds since 1970), id, pid, uid, op, paths, args, state (done, failed, dropped), us (how long
+/// it took), and result and bytes, or error (as ENOENT). Content is not in it. FILE is made for its user only; - is standard error.
+///
 /// The exit status is that of the program, 128 and the number of the signal that ended it, 127 when there is no such
 /// program, 126 when it cannot be executed, and 125 when outrigger itself fails.
 #[derive(Debug, Args)]
@@ -59,6 +78,18 @@ pub struct Run {
     /// What is shown.
     #[command(flatten)]
     trees: Trees,
+    /// Keep changes of local files apart, in DIR (default: $XDG_STATE_HOME/outrigger/cow/default).
+    #[arg(
+        long,
+        value_name = "DIR",
+        num_args = 0..=1,
+        require_equals = true,
+        conflicts_with_all = ["maps", "mounts", "read_only"]
+    )]
+    cow: Option<Option<PathBuf>>,
+    /// Write a line for each operation to FILE.
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -94,21 +125,60 @@ impl crate::run::Run for Run {
     const EXITS: Exits = Exits::Program;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let shown = self.trees.shown()?;
-        let (map, prefixes) = self.trees.plan(&shown, Path::new("/"));
-        let tree = tree(context, map)?;
-        let launched = Launch { prefixes, start: Start::Program(self.command) }
+        let overlay = self.overlay(context)?;
+        let (mut tree, prefixes) = match &overlay {
+            Some(overlay) => (cow::tree(context, overlay)?, Vec::new()),
+            None => {
+                let (map, prefixes) = self.trees.plan(&self.trees.shown()?, Path::new("/"));
+                (tree(context, map)?, prefixes)
+            }
+        };
+        let audit = self.audit(context, &mut tree, &prefixes)?;
+        let start = match &overlay {
+            Some(overlay) => Start::Whole { empty: overlay.path().to_owned(), command: self.command },
+            None => Start::Program(self.command),
+        };
+        let launched = Launch { prefixes, start }
             .start()
             .map_err(|why| Failure::serious(format!("no file system of its own for the program: {why}")))?;
         let status = serve(context, &tree, launched)?;
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         // What is lost is said; the status is that of the program, unless it was content with everything.
         let closed = tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience));
+        let closed = closed.and(audit.map_or(Ok(()), Audit::end));
         let code = code(status);
         if code != 0 || closed.is_ok() {
             context.end_with(code);
         }
         closed
+    }
+}
+
+impl Run {
+    /// The overlay that changes go to.
+    fn overlay(&self, context: &Context) -> Result<Option<Overlay>, Failure> {
+        let Some(dir) = &self.cow else { return Ok(None) };
+        let TreeOptions { layer, opt, .. } = context.options();
+        if let Some(given) = layer.iter().chain(opt).next() {
+            return Err(Failure::serious(format!(
+                "'{given}' is for trees of --map and of hosts, not for --cow"
+            )));
+        }
+        Overlay::make(&Overlay::dir(dir.as_deref())?).map(Some)
+    }
+
+    /// Puts what --audit asks for on the tree.
+    fn audit(
+        &self,
+        context: &Context,
+        tree: &mut Tree,
+        prefixes: &[Prefix],
+    ) -> Result<Option<Audit>, Failure> {
+        let Some(file) = &self.audit else { return Ok(None) };
+        let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
+        let (audit, service) = Audit::on(Arc::clone(&tree.service), file, prefixes, runtime)?;
+        tree.service = service;
+        Ok(Some(audit))
     }
 }
 

@@ -73,6 +73,12 @@ impl Tree {
         Tree { one_user: true, many: Some(many), ..Tree::new(layered, None, None) }
     }
 
+    /// A tree of files of this machine.
+    pub fn of_machine(service: Arc<dyn Service>) -> Self {
+        let layered = Layered { service, names: Vec::new(), caches: Vec::new(), fault: None };
+        Tree::new(layered, None, None)
+    }
+
     /// A tree that ends with the process that serves it, with the layers the user asked for. Users call it `shown`.
     ///
     /// # Errors
@@ -201,6 +207,14 @@ fn driver(
         }
         TreeName::Inside(location) => inside(trees, location, options),
     }
+}
+
+/// A directory of this machine as a tree, with nothing that was asked for other trees.
+///
+/// # Errors
+/// A sentence that says why it cannot be opened.
+pub fn directory_of_machine(trees: &Trees, path: &Path) -> Result<Arc<dyn Service>, Failure> {
+    directory(trees, path, &DriverOptions::default(), None)
 }
 
 /// A directory of this machine.

@@ -6,8 +6,9 @@ use crate::failed;
 use crate::launch::Prefix;
 use crate::namespace::isolate;
 use crate::root::{Root, SOURCE};
+use crate::whole::Whole;
 use crate::{
-    ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED,
+    ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, WHOLE,
 };
 use outrigger_host::{MountEntry, receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};
@@ -46,6 +47,8 @@ struct Order {
 enum Wanted {
     /// A program that is executed.
     Program { program: OsString, arguments: Vec<OsString> },
+    /// The same, where the tree is the root directory; this directory is empty there.
+    Whole { empty: PathBuf, program: OsString, arguments: Vec<OsString> },
     /// A process that runs.
     Process(u32),
     /// A process that runs is to see them no more: those of a connection, or all.
@@ -66,6 +69,10 @@ impl Order {
         let pid = || first.to_str()?.parse().ok();
         let wanted = match what.to_str()? {
             EXECUTE => Wanted::Program { program: first, arguments: arguments.collect() },
+            WHOLE => {
+                let program = arguments.next()?;
+                Wanted::Whole { empty: first.into(), program, arguments: arguments.collect() }
+            }
             ATTACH => Wanted::Process(pid()?),
             DETACH => {
                 let connection = arguments.next().map(|number| number.to_str()?.parse().ok());
@@ -81,24 +88,16 @@ impl Order {
         let not_started = |why| (NOT_STARTED, why);
         match &self.wanted {
             Wanted::Program { program, arguments } => {
-                self.enter(socket).map_err(not_started)?;
+                enter(|| self.show(socket, Root::make(&self.prefixes)?)).map_err(not_started)?;
+                Err(execute(program, arguments))
+            }
+            Wanted::Whole { empty, program, arguments } => {
+                enter(|| show_whole(socket, empty)).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
             Wanted::Process(pid) => self.attach(socket, *pid).map_err(not_started),
             Wanted::Detach(pid, connection) => detach(*pid, *connection).map_err(not_started),
         }
-    }
-
-    /// Enters a namespace in which the trees stand under their prefixes.
-    fn enter(&self, socket: &OwnedFd) -> Result<(), String> {
-        // One that was removed stays what it is.
-        let here = std::env::current_dir().ok();
-        isolate()?;
-        self.show(socket, Root::make(&self.prefixes)?)?;
-        here.map_or(Ok(()), |here| {
-            std::env::set_current_dir(&here)
-                .map_err(failed(format_args!("the working directory '{}'", here.display())))
-        })
     }
 
     /// Shows the trees to a process that runs.
@@ -110,15 +109,39 @@ impl Order {
 
     /// Mounts the trees, and shows them under their prefixes when they answer.
     fn show(&self, socket: &OwnedFd, root: Root) -> Result<(), String> {
-        let device = mount_fuse(root.trees())?;
-        let mount = MountEntry::at(root.trees()).map_err(failed("/proc/self/mountinfo"))?;
-        let connection = mount.ok_or("the mount is gone")?.minor;
-        send_with(socket, format!("{MOUNTED}{connection}").as_bytes(), &[device.as_fd()])
-            .map_err(failed("the server is gone"))?;
-        drop(device);
-        wait(socket)?;
+        serve_at(root.trees(), MountFlags::NOSUID | MountFlags::NODEV, socket)?;
         root.show(&self.prefixes)
     }
+}
+
+/// Enters a namespace, and has the trees shown there.
+fn enter(show: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    // One that was removed stays what it is.
+    let here = std::env::current_dir().ok();
+    isolate()?;
+    show()?;
+    here.map_or(Ok(()), |here| {
+        std::env::set_current_dir(&here)
+            .map_err(failed(format_args!("the working directory '{}'", here.display())))
+    })
+}
+
+/// Mounts the tree that is the root directory, and enters it when it answers.
+fn show_whole(socket: &OwnedFd, empty: &Path) -> Result<(), String> {
+    let whole = Whole::new()?;
+    serve_at(Path::new(whole.place()), whole.flags(), socket)?;
+    whole.enter(empty)
+}
+
+/// Mounts the trees, and waits until they answer.
+fn serve_at(place: &Path, flags: MountFlags, socket: &OwnedFd) -> Result<(), String> {
+    let device = mount_fuse(place, flags)?;
+    let mount = MountEntry::at(place).map_err(failed("/proc/self/mountinfo"))?;
+    let connection = mount.ok_or("the mount is gone")?.minor;
+    send_with(socket, format!("{MOUNTED}{connection}").as_bytes(), &[device.as_fd()])
+        .map_err(failed("the server is gone"))?;
+    drop(device);
+    wait(socket)
 }
 
 /// Executes a program. If that fails: the exit status, and why.
@@ -138,7 +161,7 @@ fn own(number: RawFd) -> Option<OwnedFd> {
 }
 
 /// Mounts the trees where only this process finds them.
-fn mount_fuse(trees: &Path) -> Result<OwnedFd, String> {
+fn mount_fuse(place: &Path, flags: MountFlags) -> Result<OwnedFd, String> {
     let device =
         open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(failed("/dev/fuse"))?;
     let (uid, gid) = (geteuid(), getegid());
@@ -153,8 +176,7 @@ fn mount_fuse(trees: &Path) -> Result<OwnedFd, String> {
         data.push_str(",allow_other,default_permissions");
     }
     let data = CString::new(data).map_err(|error| error.to_string())?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount(SOURCE, trees, "fuse.outrigger", flags, &*data).map_err(failed("a FUSE mount is refused"))?;
+    mount(SOURCE, place, "fuse.outrigger", flags, &*data).map_err(failed("a FUSE mount is refused"))?;
     Ok(device)
 }
 

@@ -2,7 +2,7 @@
 //! The side of the process that serves: starts a program in a file system of its own, or has one that runs moved there.
 
 use crate::failed;
-use crate::{ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, NAME};
+use crate::{ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, NAME, WHOLE};
 use outrigger_host::{give_umask_back, receive_with, send_with, take_umask};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
@@ -29,6 +29,13 @@ pub struct Prefix {
 pub enum Start {
     /// A program that is started, with its arguments; not empty.
     Program(Vec<OsString>),
+    /// The same; the tree is its whole root directory, in which the directory `empty` is empty. There are no prefixes.
+    Whole {
+        /// The directory.
+        empty: PathBuf,
+        /// The program and its arguments; not empty.
+        command: Vec<OsString>,
+    },
     /// A process that runs.
     Process(u32),
 }
@@ -69,6 +76,13 @@ impl Launch {
     pub fn start(&self) -> Result<Launched, String> {
         let (what, arguments) = match &self.start {
             Start::Program(command) => (EXECUTE, command.clone()),
+            Start::Whole { empty, command } => (
+                WHOLE,
+                iter::once(empty.as_os_str())
+                    .chain(command.iter().map(OsString::as_os_str))
+                    .map(OsString::from)
+                    .collect(),
+            ),
             Start::Process(pid) => (ATTACH, vec![pid.to_string().into()]),
         };
         let (mut child, socket) = start(&self.prefixes, what, &arguments)?;

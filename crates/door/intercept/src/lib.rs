@@ -10,6 +10,8 @@
 //! | `tracee.rs` | a process that is stopped, and made to call the system |
 //! | `namespace.rs` | mount namespaces: a new one, and that of another process |
 //! | `root.rs` | a root directory with additional names |
+//! | `whole.rs` | a tree that is the root directory |
+//! | `one_user.rs` | a layer: what a user namespace with one user can show |
 //!
 //! The mechanism is a mount namespace, for users without privileges below a user namespace of their own: system calls of the program
 //! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`.
@@ -18,11 +20,14 @@ mod attach;
 mod enter;
 mod launch;
 mod namespace;
+mod one_user;
 mod root;
 mod tracee;
+mod whole;
 
 pub use enter::{is_enter, run};
 pub use launch::{Launch, Launched, Namespace, Prefix, Start, Waiting};
+pub use one_user::OneUser;
 
 use outrigger_core::Error;
 use std::fmt::Display;
@@ -32,6 +37,7 @@ use std::io;
 const NAME: &str = "outrigger-enter";
 /// What that is to do: execute a program, show trees to a process, take them away.
 const EXECUTE: &str = "execute";
+const WHOLE: &str = "whole";
 const ATTACH: &str = "attach";
 const DETACH: &str = "detach";
 /// What the server says when the trees answer.

@@ -21,7 +21,7 @@ pub(crate) const SOURCE: &str = "outrigger-run";
 /// Where the former root is meanwhile.
 const FORMER: &str = "/.outrigger-former";
 /// Directories that every system has, of which one is covered for the moment in which the root changes.
-const PLACES: [&str; 4] = ["/tmp", "/var", "/usr", "/etc"];
+pub(crate) const PLACES: [&str; 4] = ["/tmp", "/var", "/usr", "/etc"];
 
 /// A root with directories for the trees.
 pub(crate) struct Root {

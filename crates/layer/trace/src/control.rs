@@ -63,6 +63,11 @@ impl TraceControl {
         self.channel().dropped.load(Ordering::Relaxed)
     }
 
+    /// Whether nothing is to be printed of a request before it has ended.
+    pub(crate) fn shows_ends_only(&self) -> bool {
+        self.channel().format == Format::Ended
+    }
+
     fn channel(&self) -> Arc<Channel> {
         Arc::clone(&lock(&self.channel))
     }

@@ -94,6 +94,15 @@ pub(crate) fn result(reply: &Reply) -> String {
     }
 }
 
+/// How much content was read, written or copied.
+pub(crate) fn bytes(reply: &Reply) -> Option<u64> {
+    match reply {
+        Reply::Data(data) => Some(length(data)),
+        Reply::Count(count) => Some(count.0),
+        _ => None,
+    }
+}
+
 /// How much content a payload has. A piece of a file ends where the file does.
 fn length(data: &Payload) -> u64 {
     let most = data.len() as u64;

@@ -59,6 +59,8 @@ pub struct Trace {
     control: Arc<TraceControl>,
     paths: Mutex<Paths>,
     located: Located,
+    /// Directories that are shown by another name.
+    places: Vec<(Vec<u8>, Vec<u8>)>,
     runtime: Arc<dyn Runtime>,
 }
 
@@ -67,8 +69,24 @@ impl Trace {
     pub fn new(runtime: Arc<dyn Runtime>) -> (Self, Arc<TraceControl>) {
         let control = Arc::new(TraceControl::new(Arc::clone(&runtime)));
         let paths = Mutex::new(Paths::new(NODES));
-        let layer = Trace { control: Arc::clone(&control), paths, located: Located::default(), runtime };
+        let (located, places) = (Located::default(), Vec::new());
+        let layer = Trace { control: Arc::clone(&control), paths, located, places, runtime };
         (layer, control)
+    }
+
+    /// The same layer, whose lines have the second path of each pair where the first one is, or begins a path: programs find the tree
+    /// there.
+    pub fn with_places(self, places: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
+        Trace { places, ..self }
+    }
+
+    /// A path as programs know it.
+    fn placed(&self, path: Vec<u8>) -> Vec<u8> {
+        let found = self.places.iter().find_map(|(from, to)| {
+            let rest = path.strip_prefix(&from[..])?;
+            (rest.is_empty() || rest.starts_with(b"/")).then(|| [to, rest].concat())
+        });
+        found.unwrap_or(path)
     }
 
     /// A layer that prints on `out`, as `--layer trace` does: as JSON or, without a format, as text.
@@ -99,7 +117,7 @@ impl Trace {
         };
         let shown = climbs.iter().map(|climb| {
             let start = self.located.path(climb.start, next, cx, &*self.runtime);
-            printable(&climb.spell(start.as_deref()))
+            printable(&self.placed(climb.spell(start.as_deref())))
         });
         let shown = shown.collect();
         Call {
@@ -161,11 +179,14 @@ impl Call<'_> {
         }
         self.print(&match reply {
             Reply::Error(error) => Outcome::Failed(error),
-            reply => Outcome::Done(describe::result(reply)),
+            reply => Outcome::Done { result: describe::result(reply), bytes: describe::bytes(reply) },
         });
     }
 
     fn print(&self, outcome: &Outcome<'_>) {
+        if matches!(outcome, Outcome::Waiting) && self.trace.control.shows_ends_only() {
+            return;
+        }
         let took = self.trace.runtime.monotonic().saturating_sub(self.started);
         self.trace.control.print(|format| self.line.print(format, self.trace.runtime.wall(), outcome, took));
     }

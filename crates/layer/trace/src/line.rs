@@ -14,9 +14,11 @@ pub enum Format {
     Human,
     /// One JSON object a line: `time` (seconds since 1970), `id`, `pid`, `uid`, `door`, `op`, `paths`, `args` (object),
     /// `state` (`waiting`, `done`, `failed`, `dropped`), and when it has ended `us` (microseconds taken), with
-    /// `result` when done, `error` (name), `message` and perhaps `reason` when failed, and `cancelled` when dropped
+    /// `result` when done (and `bytes` that were read, written or copied), `error` (name), `message` and perhaps `reason` when failed, and `cancelled` when dropped
     /// because the program gave up.
     Json,
+    /// The same, with one line for each request, when it has ended.
+    Ended,
 }
 
 /// What a request's lines have in common.
@@ -34,9 +36,15 @@ pub(crate) struct Line {
 /// How far a request is.
 pub(crate) enum Outcome<'a> {
     Waiting,
-    Done(String),
+    /// With the length of the content, if it is about that.
+    Done {
+        result: String,
+        bytes: Option<u64>,
+    },
     Failed(&'a Error),
-    Dropped { cancelled: bool },
+    Dropped {
+        cancelled: bool,
+    },
 }
 
 impl Line {
@@ -45,7 +53,7 @@ impl Line {
         let object = self.json(now, outcome, took);
         match format {
             Format::Human => text(&object),
-            Format::Json => Value::Object(object).to_string(),
+            Format::Json | Format::Ended => Value::Object(object).to_string(),
         }
     }
 
@@ -64,7 +72,7 @@ impl Line {
         put("args", Value::Object(args));
         let state = match outcome {
             Outcome::Waiting => "waiting",
-            Outcome::Done(_) => "done",
+            Outcome::Done { .. } => "done",
             Outcome::Failed(_) => "failed",
             Outcome::Dropped { .. } => "dropped",
         };
@@ -73,7 +81,12 @@ impl Line {
             put("us", json!(took.as_nanos() as f64 / 1e3));
         }
         match outcome {
-            Outcome::Done(result) => drop(put("result", json!(result))),
+            Outcome::Done { result, bytes } => {
+                put("result", json!(result));
+                if let Some(bytes) = bytes {
+                    put("bytes", json!(bytes));
+                }
+            }
             Outcome::Failed(error) => {
                 put("error", json!(format!("{:?}", error.errno)));
                 put("message", json!(error.errno.message()));

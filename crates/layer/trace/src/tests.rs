@@ -102,6 +102,40 @@ fn timeless(line: &str) -> String {
 }
 
 #[test]
+fn each_request_has_one_line_when_it_has_ended() {
+    let bench = Bench::new();
+    let sink = bench.start(Format::Ended);
+    bench.ask(Lookup { dir: Node::ROOT, name: name("f") });
+    bench.ask(read());
+    let lines: Vec<Value> = sink.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> = lines.iter().map(|line| (&line["op"], &line["state"], &line["error"])).collect();
+    let (done, failed) = (json!("done"), json!("failed"));
+    assert_eq!(told, [(&json!("lookup"), &done, &Value::Null), (&json!("read"), &failed, &json!("EIO"))]);
+}
+
+#[test]
+fn paths_are_those_of_the_place_where_programs_find_the_tree() {
+    let (trace, _) = Trace::new(Sim::new(1));
+    let places = [("/map-1", "/data"), ("/map", "/m")].map(|(from, to)| (from.into(), to.into()));
+    let trace = trace.with_places(places.into());
+    for (path, shown) in [
+        ("/map-1/a", "/data/a"),
+        ("/map-1", "/data"),
+        ("/map-12", "/map-12"),
+        ("/map/x", "/m/x"),
+        ("#5/x", "#5/x"),
+    ] {
+        assert_eq!(trace.placed(path.into()), shown.as_bytes());
+    }
+}
+
+#[test]
+fn what_was_read_or_written_is_counted() {
+    let data = Reply::Data(Payload::Bytes(vec![0; 9].into()));
+    assert_eq!((describe::bytes(&data), describe::bytes(&Reply::Done(()))), (Some(9), None));
+}
+
+#[test]
 fn people_see_path_arguments_result_and_reason() {
     let bench = Bench::new();
     let sink = bench.start(Format::Human);

@@ -84,6 +84,7 @@ impl Both<'_> {
             Some(entry) if entry.attr.kind() == from.kind() => entry,
             other => {
                 self.forget_all(other.iter().map(|entry| (Side::Upper, entry.node)).collect()).await;
+                self.tell_copy(node, &from)?;
                 let key = self.key(node)?;
                 let work = (self.work().await?, Name::new(format!("{key:016x}"))?);
                 let made = self.make((key, lower), &from, &work, most).await?;
@@ -358,10 +359,18 @@ impl Both<'_> {
             let attrs = SetAttrs { uid: Some(from.uid), gid: Some(from.gid), ..SetAttrs::default() };
             set(attrs).await.map_err(|error| cannot_own(from, &error))?;
         }
+        if self.union.options.own_copies && from.uid == made.attr.uid && from.gid != made.attr.gid {
+            // Users can give their files to groups they are in.
+            let _ = set(SetAttrs { gid: Some(from.gid), ..SetAttrs::default() }).await;
+        }
         self.copy_xattrs(lower, node).await?;
         let is_link = from.kind() == FileKind::Symlink;
         let [atime, mtime] = [from.atime, from.mtime].map(|time| Some(SetTime::To(time)));
-        let mode = (!is_link).then(|| from.permissions());
+        let mut mode = (!is_link).then(|| from.permissions());
+        if from.is_dir() && self.union.options.own_copies && from.uid != made.attr.uid {
+            // The permissions of its owner are none of ours: names come into the copy all the same.
+            mode = mode.map(|mode| mode | 0o700);
+        }
         match set(SetAttrs { mode, atime, mtime, ..SetAttrs::default() }).await {
             // Few trees can do that for symbolic links, whose times nobody misses.
             Err(error) if !is_link => Err(error),

@@ -28,17 +28,21 @@
 //!   its name before it was to be copied cannot be (`ESTALE`).
 //! * Inode numbers stay for as long as a file is known, also when it is copied; not those of files with several names.
 //! * Locks are left to the door, ioctl(2) is not passed on.
-//! * Nobody else changes the trees meanwhile: what comes of that is not defined.
+//! * Nobody else changes the trees meanwhile: what comes of that is not defined. Who has to live with it is told what is hidden
+//!   ([`Hides`]), and can find out later whether that has changed.
 #![forbid(unsafe_code)]
 
 mod copy_up;
 mod files;
+mod hidden;
 mod list;
 mod locks;
 mod look;
 mod names;
 mod nodes;
 mod notices;
+
+pub use hidden::Hides;
 
 use files::{Replace, Subject, decode};
 use list::Kept;
@@ -50,8 +54,8 @@ use outrigger_core::option::option;
 use outrigger_core::registry::{LayerInfo, Made};
 use outrigger_core::reply::{Entry, Opened};
 use outrigger_core::{
-    Abilities, Answer, Credentials, Cx, Errno, Handle, Identity, Keep, Layer, Name, Node, Notify, OpCode,
-    OpSet, OptionTable, Place, Reply, Request, Result, Runtime, Service, Target, Traverse, ask,
+    Abilities, Answer, Attr, Credentials, Cx, Errno, Handle, Identity, Keep, Layer, Name, Node, Notify,
+    OpCode, OpSet, OptionTable, Place, Reply, Request, Result, Runtime, Service, Target, Traverse, ask,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -125,7 +129,7 @@ const OVERLAY_OPTIONS: &[(&str, &str)] = &[
 /// How copies are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Copies belong to whoever makes them.
+    /// Copies belong to whoever makes them, but show the owner and the permissions of the file while the lower one is known.
     pub own_copies: bool,
 }
 
@@ -163,6 +167,8 @@ pub struct Union {
     nodes: Arc<Nodes>,
     locks: Locks,
     runtime: Arc<dyn Runtime>,
+    /// Who is told what is hidden.
+    hidden: Option<Box<dyn Hides>>,
     /// Windows of listings, the oldest first.
     windows: Mutex<Vec<Kept>>,
     /// Handles of copies, by those of originals that were open before.
@@ -196,6 +202,7 @@ impl Union {
             nodes: Arc::new(Nodes::open(keep)?),
             locks: Locks::default(),
             runtime,
+            hidden: None,
             windows: Mutex::default(),
             switched: Mutex::default(),
             work: Mutex::default(),
@@ -203,6 +210,16 @@ impl Union {
             lower_ops: OnceLock::new(),
             max_io,
         })
+    }
+
+    /// The same layer, which tells `hidden` what the upper tree hides of the lower one from now on, before it does so. The lower
+    /// tree's root is `root`: the upper one's may belong to somebody else.
+    pub fn telling(mut self, hidden: Box<dyn Hides>, root: &Attr) -> Self {
+        if self.options.own_copies {
+            self.nodes.root_is_of(root);
+        }
+        self.hidden = Some(hidden);
+        self
     }
 
     /// A request by a handle of the tree that the file is shown from, as that tree gets it.

@@ -7,8 +7,9 @@
 //! the lower one. So a whiteout is made before a name is taken away, and stays when the name comes back.
 
 use crate::Both;
-use crate::nodes::{Bound, Side, Spare};
+use crate::nodes::{Belongs, Bound, Side, Spare};
 use bytes::Bytes;
+use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{Forget, GetAttr, GetXattr, Lookup};
 use outrigger_core::reply::{Entry, Ttl};
 use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, OpCode, Result, XattrName, ask};
@@ -151,11 +152,11 @@ impl Both<'_> {
         Ok(seen)
     }
 
-    /// Whether a name of the lower directory would be seen if the upper one had none.
-    pub(crate) async fn uncovers(&self, dir: &Bound, name: &Name) -> Result<bool> {
-        let Some(lower) = self.find(Side::Lower, dir.lower, name).await? else { return Ok(false) };
+    /// What would be seen of the lower directory under a name if the upper one had none.
+    pub(crate) async fn uncovers(&self, dir: &Bound, name: &Name) -> Result<Option<Attr>> {
+        let Some(lower) = self.find(Side::Lower, dir.lower, name).await? else { return Ok(None) };
         self.forget_all(vec![(Side::Lower, lower.node)]).await;
-        Ok(!self.has_whiteout(dir, name).await?)
+        Ok((!self.has_whiteout(dir, name).await?).then_some(lower.attr))
     }
 
     /// Finds a name for a caller, who gets a reference.
@@ -197,7 +198,14 @@ impl Both<'_> {
     /// Attributes of a file as they are shown. Nobody has counted the directories in a merged one, which 1 says (find(1) knows).
     pub(crate) fn attr(&self, bound: &Bound, attr: Attr) -> Attr {
         let is_merged = attr.is_dir() && bound.upper.is_some() && bound.lower.is_some();
-        Attr { ino: bound.ino, dev: 0, nlink: if is_merged { 1 } else { attr.nlink }, ..attr }
+        let shown = Attr { ino: bound.ino, dev: 0, nlink: if is_merged { 1 } else { attr.nlink }, ..attr };
+        match bound.belongs.filter(|belongs| self.union.options.own_copies && belongs.uid != shown.uid) {
+            Some(Belongs { uid, gid, permissions }) => {
+                let mode = if is_merged { shown.mode & !MODE_PERMISSIONS | permissions } else { shown.mode };
+                Attr { uid, gid, mode, ..shown }
+            }
+            None => shown,
+        }
     }
 
     /// The directory that a directory is in, with a reference.

@@ -28,8 +28,10 @@ impl Both<'_> {
     }
 
     /// Hides a name of the lower directory, if it would be seen without the upper one.
-    async fn hide(&self, dir: &Bound, name: &Name) -> Result<()> {
-        if self.uncovers(dir, name).await? { self.white_out(dir, name).await } else { Ok(()) }
+    async fn hide(&self, dir: Node, bound: &Bound, name: &Name) -> Result<()> {
+        let Some(lower) = self.uncovers(bound, name).await? else { return Ok(()) };
+        self.tell_hidden(dir, name, &lower)?;
+        self.white_out(bound, name).await
     }
 
     async fn white_out(&self, dir: &Bound, name: &Name) -> Result<()> {
@@ -200,7 +202,7 @@ impl Both<'_> {
         if directory {
             self.must_be_empty(&seen).await?;
         }
-        self.hide(&bound, name).await?;
+        self.hide(dir, &bound, name).await?;
         if let Some(entry) = &seen.upper {
             let (upper, name) = (bound.upper.ok_or(Errno::ESTALE)?, name.clone());
             match directory {
@@ -218,7 +220,7 @@ impl Both<'_> {
     /// `ENOTEMPTY` when a directory shows a name.
     async fn must_be_empty(&self, seen: &Seen) -> Result<()> {
         let [upper, lower] = [&seen.upper, &seen.lower].map(|entry| entry.as_ref().map(|entry| entry.node));
-        let window = self.scan(&Bound { upper, lower, ino: 0 }, 0).await?;
+        let window = self.scan(&Bound { upper, lower, ino: 0, belongs: None }, 0).await?;
         if window.is_empty() { Ok(()) } else { Err(Errno::ENOTEMPTY.into()) }
     }
 
@@ -278,15 +280,16 @@ impl Both<'_> {
         self.replace_device(&to, to_name, &target).await?;
         let replaced = target.upper.as_ref().filter(|entry| entry.attr.is_dir() && !exchange);
         // A directory must not be merged with one of the lower tree at its new place, nor the one it replaces once that is cleared.
-        if let Some(entry) = source.upper.as_ref().filter(|entry| entry.attr.is_dir())
-            && self.uncovers(&to, to_name).await?
-        {
-            match replaced {
-                Some(_) => self.white_out(&to, to_name).await?,
-                None => self.make_opaque(entry.node).await?,
+        if let Some(lower) = self.uncovers(&to, to_name).await? {
+            self.tell_hidden(*to_dir, to_name, &lower)?;
+            if let Some(entry) = source.upper.as_ref().filter(|entry| entry.attr.is_dir()) {
+                match replaced {
+                    Some(_) => self.white_out(&to, to_name).await?,
+                    None => self.make_opaque(entry.node).await?,
+                }
             }
         }
-        self.hide(&from, name).await?;
+        self.hide(*dir, &from, name).await?;
         if let Some(entry) = replaced {
             self.part(*to_dir, to_name, entry.node).await?;
         }

@@ -8,13 +8,15 @@ use outrigger_core::hash::siphash13;
 use outrigger_core::node_table::FileKey;
 use outrigger_core::reply::Entry;
 use outrigger_core::survive::{Area, Layout, Slots, Stored};
-use outrigger_core::{Errno, HeapRegion, Keep, Name, Node, NodeTable, Region, Result, lock};
+use outrigger_core::{Attr, Errno, HeapRegion, Keep, Name, Node, NodeTable, Region, Result, lock};
 use std::sync::{Arc, Mutex};
 
 /// Room for the nodes known, in bytes; taken as it fills.
 const NODES: usize = 1 << 28;
 /// No node of the table takes less.
 const NODE_BYTES: usize = 32;
+/// Beside the permissions of a file that is known in the lower tree.
+const KNOWN: u32 = 1 << 31;
 /// How many copies can be noted that were not finished.
 const COPIES: usize = 64;
 
@@ -36,6 +38,22 @@ pub(crate) struct Bound {
     pub(crate) lower: Option<Node>,
     /// The inode number it shows.
     pub(crate) ino: u64,
+    /// Who owns it in the lower tree, where it is known there.
+    pub(crate) belongs: Option<Belongs>,
+}
+
+/// Owner and permissions of a file of the lower tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Belongs {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) permissions: u32,
+}
+
+impl Belongs {
+    fn of(attr: &Attr) -> Self {
+        Belongs { uid: attr.uid, gid: attr.gid, permissions: attr.permissions() }
+    }
 }
 
 impl Bound {
@@ -56,6 +74,10 @@ outrigger_core::fields! {
         upper: u64,
         lower: u64,
         ino: u64,
+        /// User and group in the lower tree.
+        owner: u64,
+        /// Permissions in the lower tree; 0 where it is not known there.
+        permissions: u64,
     }
 }
 
@@ -125,7 +147,26 @@ impl Nodes {
         let in_range = (of.0 as u32 as usize) < NODES / NODE_BYTES;
         let row = in_range.then(|| self.row(of)).filter(|row| row.node().get() == of.0)?;
         let [upper, lower] = [row.upper(), row.lower()].map(|word| node(word.get()));
-        Some(Bound { upper, lower, ino: row.ino().get() })
+        Some(Bound { upper, lower, ino: row.ino().get(), belongs: Self::belongs(row) })
+    }
+
+    fn belongs(row: Row<'_>) -> Option<Belongs> {
+        let (owner, permissions) = (row.owner().get(), row.permissions().get());
+        let (uid, gid, permissions) = ((owner >> 32) as u32, owner as u32, permissions as u32 & !KNOWN);
+        (row.permissions().get() != 0).then_some(Belongs { uid, gid, permissions })
+    }
+
+    fn set_belongs(row: Row<'_>, belongs: Option<Belongs>) {
+        row.permissions().set(0);
+        if let Some(Belongs { uid, gid, permissions }) = belongs {
+            row.owner().set(u64::from(uid) << 32 | u64::from(gid));
+            row.permissions().set((permissions | KNOWN).into());
+        }
+    }
+
+    /// The root of the lower tree has these attributes.
+    pub(crate) fn root_is_of(&self, attr: &Attr) {
+        Self::set_belongs(self.row(Node::ROOT), Some(Belongs::of(attr)));
     }
 
     /// What a node is in the trees.
@@ -216,6 +257,7 @@ impl Nodes {
         let shown = upper.map(|entry| (Side::Upper, entry)).or(lower.map(|entry| (Side::Lower, entry)));
         row.upper().set(first);
         row.lower().set(second);
+        Self::set_belongs(row, lower.map(|entry| Belongs::of(&entry.attr)));
         row.ino().set(shown.map_or(0, |(side, entry)| ino(side, entry.attr.ino, entry.attr.dev)));
         row.node().set(node.0);
         spare
@@ -254,6 +296,7 @@ impl Nodes {
         let lower = row.and_then(|row| {
             let lower = node(row.lower().get());
             row.lower().set(0);
+            Self::set_belongs(row, None);
             lower
         });
         lower.map(|lower| (Side::Lower, lower)).into_iter().collect()

@@ -2,6 +2,7 @@
 //! `outrigger diff`: what differs between two files or trees. Exit status 0: nothing, 1: something, 2: trouble.
 
 mod lines;
+mod overlay;
 mod pair;
 
 use crate::context::Context;
@@ -29,7 +30,8 @@ pub struct DiffTable;
 
 impl Table for DiffTable {
     const OPERAND: &'static str = "LOCATION";
-    const OPERAND_HELP: &'static str = "The two files or directories";
+    const OPERAND_HELP: &'static str =
+        "The two files or directories; or the overlay of `outrigger run --cow` (by default the usual one)";
     const SWITCHES: &'static [Switch] = &[
         Switch::flag("text", Some('a'), Some("text"), "Treat all files as text"),
         Switch::flag("new-file", Some('N'), Some("new-file"), "Treat absent files as empty"),
@@ -110,6 +112,7 @@ impl Run for Diff {
         }
         let (left, right) = match self.arguments.operands.as_slice() {
             [left, right] => (left, right),
+            operands if overlay::is_meant(operands) => return overlay::show(context, operands.first()),
             [] => return Err(usage("missing operand after 'diff'".into())),
             [only] => return Err(usage(format!("missing operand after {}", operand(only)))),
             [_, _, extra, ..] => return Err(usage(format!("extra operand {}", operand(extra)))),

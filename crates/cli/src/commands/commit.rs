@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger commit`: changes that were kept apart become those of the real files.
+
+use crate::context::Context;
+use crate::cow::{Change, Overlay};
+use crate::messages::record;
+use crate::output::Output;
+use crate::run::Run;
+use crate::status::{Failure, Status};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Arguments of `commit`.
+///
+/// Makes the real files what the program of `outrigger run --cow` saw, says what it does, and removes the overlay. Each file is made
+/// under a temporary name, stored and renamed; what was removed goes last.
+///
+/// A real file that was changed after the program had changed it in the overlay is a conflict: then nothing is done. Each step that
+/// fails ends the commit. The overlay has everything still, and the commit can be repeated, also after a crash.
+#[derive(Debug, Args)]
+pub struct Commit {
+    /// The overlay, in place of $XDG_STATE_HOME/outrigger/cow/default.
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Take the overlay's side where a real file was changed meanwhile.
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl Run for Commit {
+    const NAME: &'static str = "commit";
+    const GLOBALS: &'static [&'static str] = &[];
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let overlay = Overlay::open(&Overlay::dir(self.dir.as_deref())?)?;
+        let mut output = Output::new(context);
+        let mut tell = |change: &Change| show(context, &mut output, change);
+        let commit = crate::cow::Commit::new(&overlay, &mut tell)?;
+        if !self.force {
+            refuse(context, &commit.conflicts())?;
+        }
+        let applied = commit.apply();
+        output.flush()?;
+        applied.and_then(|()| overlay.remove())
+    }
+}
+
+/// One line about a change.
+///
+/// # Errors
+/// Those of [`Output::write`].
+pub fn show(context: &Context, output: &mut Output<'_>, change: &Change) -> Result<(), Failure> {
+    match context.json {
+        true => output.write(record(&change.json()).as_bytes()),
+        false => output.line(change.line()),
+    }
+}
+
+fn refuse(context: &Context, conflicts: &[&Change]) -> Result<(), Failure> {
+    for change in conflicts {
+        let path = change.path.display();
+        context.complain(
+            Status::Minor,
+            format_args!("'{path}' was changed since the program has changed it in the overlay"),
+        );
+    }
+    match conflicts.len() {
+        0 => Ok(()),
+        _ => Err(Failure::new("nothing was committed: --force takes the overlay's side")),
+    }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a program has changed that was run with an overlay.
+
+use crate::commands::commit::show as show_change;
+use crate::context::Context;
+use crate::cow::{Changes, Overlay};
+use crate::output::Output;
+use crate::status::{Failure, Status};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Whether one overlay is meant instead of two files.
+pub(super) fn is_meant(operands: &[OsString]) -> bool {
+    let dir = Overlay::dir(operands.first().map(Path::new));
+    operands.len() < 2 && dir.is_ok_and(|dir| Overlay::is_at(&dir))
+}
+
+/// Shows the changes.
+pub(super) fn show(context: &Context, operand: Option<&OsString>) -> Result<(), Failure> {
+    let dir = Overlay::dir(operand.map(Path::new))?;
+    let changes = Changes::of(&dir)?;
+    let mut output = Output::new(context);
+    for change in &changes.list {
+        show_change(context, &mut output, change)?;
+    }
+    if !changes.list.is_empty() {
+        context.fail(Status::Minor);
+    }
+    output.flush()
+}

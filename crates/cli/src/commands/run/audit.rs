@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A line for each operation of the program on the trees.
+
+use crate::status::Failure;
+use outrigger_core::{Error, Runtime, Service, Stack};
+use outrigger_door_intercept::Prefix;
+use outrigger_layer_trace::{Format, Trace, TraceControl};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write, stderr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is written down about a tree.
+pub(super) struct Audit {
+    control: Arc<TraceControl>,
+    file: String,
+}
+
+impl Audit {
+    /// Puts what writes lines to `file` on a tree, whose directories stand under these prefixes.
+    ///
+    /// # Errors
+    /// A sentence about the file that cannot be made.
+    pub(super) fn on(
+        service: Arc<dyn Service>,
+        file: &Path,
+        prefixes: &[Prefix],
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<(Self, Arc<dyn Service>), Failure> {
+        let file_shown = file.display().to_string();
+        let refused = |error: Error| Failure::serious(format!("--audit '{file_shown}': {error}"));
+        let out: Box<dyn Write + Send> = if file == Path::new("-") {
+            Box::new(stderr())
+        } else {
+            Box::new(private(file).map_err(|error| refused(error.into()))?)
+        };
+        let places = prefixes.iter().map(|Prefix { path, name }| {
+            ([b"/", name.as_bytes()].concat(), path.as_os_str().as_bytes().to_vec())
+        });
+        let (trace, control) = Trace::new(runtime);
+        control.start_waiting(out, Format::Ended);
+        let stack = Stack::new(service).push(trace.with_places(places.collect()));
+        let service = stack.map(Stack::service).map_err(|error| Failure::serious(error.to_string()))?;
+        Ok((Audit { control, file: file_shown }, service))
+    }
+
+    /// Whether all operations were written down.
+    ///
+    /// # Errors
+    /// A sentence when some were not.
+    pub(super) fn end(self) -> Result<(), Failure> {
+        match self.control.dropped() {
+            0 => Ok(()),
+            lost => Err(Failure::serious(format!("--audit '{}': {lost} operations are missing", self.file))),
+        }
+    }
+}
+
+/// An empty file that others cannot read; or what reads lines, as a pipe.
+fn private(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
+}

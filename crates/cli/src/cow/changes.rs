@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What differs between the overlay and the real files.
+//!
+//! Both trees are walked by name, in the format that the layer `union` documents. What the two sides agree about is no change, whoever
+//! made it: so a commit that was interrupted can be repeated.
+
+use super::alike::{Pair, kind};
+use super::origin::{Origin, load};
+use super::overlay::{failed, origins_of, upper_of};
+use crate::status::Failure;
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What names of the layer `union` begin with.
+const RESERVED: &[u8] = b".wh.";
+/// Hides all names of the real directory.
+const OPAQUE: &str = ".wh..wh..opq";
+/// What names begin with that `commit` has not finished with.
+pub(super) const UNFINISHED: &str = ".outrigger-commit-";
+
+/// What became of a real file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Became {
+    /// There was none.
+    Added,
+    /// It is another one of the same kind.
+    Modified,
+    /// It is of another kind.
+    Replaced,
+    /// There is none any more.
+    Removed,
+}
+
+/// One change.
+#[derive(Debug)]
+pub struct Change {
+    /// What happened.
+    pub became: Became,
+    /// The real file.
+    pub path: PathBuf,
+    /// The file in the overlay, unless it was removed.
+    pub upper: Option<(PathBuf, Metadata)>,
+    /// The real file as it is, if there is one.
+    pub real: Option<Metadata>,
+    /// In what a modified file differs.
+    pub what: Vec<&'static str>,
+}
+
+/// All of them. Directories stand before what was added in them, and behind what was removed in them.
+#[derive(Default)]
+pub struct Changes {
+    /// The changes.
+    pub list: Vec<Change>,
+    /// Real files that are as a file with several names in the overlay, by its device and inode number.
+    pub(super) linked: HashMap<(u64, u64), PathBuf>,
+    /// What is known of hidden files.
+    pub(super) origins: HashMap<PathBuf, Origin>,
+}
+
+impl Became {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Became::Added => "added",
+            Became::Modified => "modified",
+            Became::Replaced => "replaced",
+            Became::Removed => "removed",
+        }
+    }
+}
+
+impl Change {
+    /// The line that tells it, without its end.
+    pub fn line(&self) -> Vec<u8> {
+        let mut line = format!("{:<8} ", self.became.name()).into_bytes();
+        line.extend_from_slice(self.path.as_os_str().as_bytes());
+        let (is, was) = self.kinds();
+        match self.became {
+            Became::Modified => line.extend(format!(" ({})", self.what.join(", ")).bytes()),
+            Became::Replaced => {
+                line.extend(format!(" ({} by {})", was.unwrap_or("?"), is.unwrap_or("?")).bytes())
+            }
+            _ if is.or(was) == Some("directory") => line.push(b'/'),
+            _ => {}
+        }
+        line
+    }
+
+    /// The same as an object.
+    pub fn json(&self) -> Value {
+        let (is, was) = self.kinds();
+        let bytes = self.path.as_os_str().as_bytes();
+        let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let path_hex = self.path.to_str().is_none().then(hex);
+        let path = self.path.to_string_lossy();
+        json!({ "path": path, "path_hex": path_hex, "change": self.became.name(), "kind": is, "was": was, "what": self.what })
+    }
+
+    fn kinds(&self) -> (Option<&'static str>, Option<&'static str>) {
+        let is = self.upper.as_ref().map(|(_, found)| kind(found.file_type()));
+        (is, self.real.as_ref().map(|found| kind(found.file_type())))
+    }
+}
+
+impl Changes {
+    /// Those of the overlay in a directory.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be read.
+    pub fn of(dir: &Path) -> Result<Self, Failure> {
+        let origins =
+            load(&origins_of(dir)).map_err(|error| failed("cannot read the overlay", dir, error))?;
+        let mut changes = Changes { origins, ..Changes::default() };
+        let (upper, root) = (upper_of(dir), Path::new("/"));
+        // Without one, nothing was changed, or all changes are applied.
+        if let (Some(mine), Some(real)) = (found(&upper)?, found(root)?) {
+            changes.pair(root, (&upper, mine), real, true)?;
+        }
+        Ok(changes)
+    }
+
+    /// Whether a real file was changed since the program, which knows nothing of that, has changed it in the overlay.
+    pub fn is_conflict(&self, change: &Change) -> bool {
+        let is_in_part = matches!(change.became, Became::Removed | Became::Modified);
+        match (self.origins.get(&change.path), &change.real) {
+            (Some(origin), Some(real)) => !origin.is_still(real),
+            (Some(_), None) => true,
+            (None, None) => false,
+            // A directory that was made on both sides: what is in it counts for itself.
+            (None, Some(real)) => !(real.is_dir() && is_in_part),
+        }
+    }
+
+    /// Everything in two directories, of which the upper one shows what is in the real one if `merged`.
+    fn directory(&mut self, path: &Path, upper: &Path, merged: bool) -> Result<(), Failure> {
+        let above = names(upper)?;
+        let merged = merged && !above.contains(OsStr::new(OPAQUE));
+        let hidden = |name: &OsStr| above.contains(OsStr::from_bytes(&[RESERVED, name.as_bytes()].concat()));
+        let mut all: BTreeSet<OsString> = above.iter().filter_map(|name| shown_name(name)).collect();
+        if !merged {
+            all.extend(names(path)?);
+        }
+        for name in all {
+            let (path, own) = (path.join(&name), upper.join(&name));
+            if name.as_bytes().starts_with(UNFINISHED.as_bytes()) {
+                continue;
+            }
+            match (found(&own)?, found(&path)?) {
+                (None, Some(real)) => self.removed(path, real)?,
+                (Some(mine), None) => self.added(&path, (&own, mine))?,
+                (Some(mine), Some(real)) => {
+                    self.pair(&path, (&own, mine), real, merged && !hidden(&name))?;
+                }
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A name that both sides have.
+    fn pair(
+        &mut self,
+        path: &Path,
+        (own, mine): (&Path, Metadata),
+        real: Metadata,
+        merged: bool,
+    ) -> Result<(), Failure> {
+        let is_dir = mine.is_dir();
+        if mine.file_type() != real.file_type() {
+            if real.is_dir() {
+                self.removed_in(path)?;
+            }
+            self.put(Became::Replaced, path, Some((own, mine)), Some(real), Vec::new());
+            return if is_dir { self.added_in(path, own) } else { Ok(()) };
+        }
+        let pair = Pair { upper: (own, &mine), real: (path, &real), origin: self.origins.get(path) };
+        let what = pair.differences().map_err(|error| failed("cannot compare", path, error))?;
+        if !what.is_empty() {
+            self.put(Became::Modified, path, Some((own, mine)), Some(real), what);
+        } else if !is_dir && mine.nlink() > 1 {
+            self.linked.insert((mine.dev(), mine.ino()), path.to_owned());
+        }
+        if is_dir { self.directory(path, own, merged) } else { Ok(()) }
+    }
+
+    fn added(&mut self, path: &Path, (own, mine): (&Path, Metadata)) -> Result<(), Failure> {
+        let is_dir = mine.is_dir();
+        self.put(Became::Added, path, Some((own, mine)), None, Vec::new());
+        if is_dir { self.added_in(path, own) } else { Ok(()) }
+    }
+
+    fn added_in(&mut self, path: &Path, own: &Path) -> Result<(), Failure> {
+        for name in names(own)?.iter().filter(|name| !name.as_bytes().starts_with(RESERVED)) {
+            let own = own.join(name);
+            if let Some(mine) = found(&own)? {
+                self.added(&path.join(name), (&own, mine))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn removed(&mut self, path: PathBuf, real: Metadata) -> Result<(), Failure> {
+        if real.is_dir() {
+            self.removed_in(&path)?;
+        }
+        self.put(Became::Removed, &path, None, Some(real), Vec::new());
+        Ok(())
+    }
+
+    fn removed_in(&mut self, path: &Path) -> Result<(), Failure> {
+        for name in names(path)? {
+            let path = path.join(name);
+            if let Some(real) = found(&path)? {
+                self.removed(path, real)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        became: Became,
+        path: &Path,
+        upper: Option<(&Path, Metadata)>,
+        real: Option<Metadata>,
+        what: Vec<&'static str>,
+    ) {
+        let upper = upper.map(|(own, mine)| (own.to_owned(), mine));
+        self.list.push(Change { became, path: path.to_owned(), upper, real, what });
+    }
+}
+
+/// The name that programs see, of one in the overlay: a whiteout is what it hides.
+fn shown_name(name: &OsStr) -> Option<OsString> {
+    match name.as_bytes().strip_prefix(RESERVED) {
+        None => Some(name.to_owned()),
+        // The others say something about the directory itself.
+        Some(hidden) => (!hidden.starts_with(RESERVED)).then(|| OsString::from_vec(hidden.to_vec())),
+    }
+}
+
+fn names(dir: &Path) -> Result<BTreeSet<OsString>, Failure> {
+    let names = fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
+    names.map_err(|error| failed("cannot read", dir, error))
+}
+
+fn found(path: &Path) -> Result<Option<Metadata>, Failure> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(failed("cannot read", path, error)),
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Versions of real files that the overlay hides, a line each:
+//!
+//! ```text
+//! copy|hide INODE MODE LINKS UID GID SIZE MTIME CTIME PATH
+//! ```
+//!
+//! A copy counts in the version it was made of last. What has no copy counts in the version that was hidden first. A line that a power
+//! failure took leaves a file of unknown version, which is a conflict.
+
+use super::{read, written};
+use outrigger_core::{Attr, Name, Result, Time, lock};
+use outrigger_layer_union::Hides;
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// What tells one version of a file from another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    ino: u64,
+    mode: u32,
+    nlink: u64,
+    uid: u32,
+    gid: u32,
+    size: u64,
+    mtime: (i64, u32),
+    ctime: (i64, u32),
+}
+
+/// What is known of a real file that was hidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    version: Version,
+    /// Whether there is a copy of it, or was.
+    pub copied: bool,
+}
+
+impl Version {
+    fn of_attr(attr: &Attr) -> Self {
+        let time = |time: Time| (time.secs, time.nanos);
+        Version {
+            ino: attr.ino,
+            mode: attr.mode,
+            nlink: attr.nlink.into(),
+            uid: attr.uid,
+            gid: attr.gid,
+            size: attr.size,
+            mtime: time(attr.mtime),
+            ctime: time(attr.ctime),
+        }
+    }
+
+    fn of(found: &Metadata) -> Self {
+        Version {
+            ino: found.ino(),
+            mode: found.mode(),
+            nlink: found.nlink(),
+            uid: found.uid(),
+            gid: found.gid(),
+            size: found.size(),
+            mtime: (found.mtime(), found.mtime_nsec() as u32),
+            ctime: (found.ctime(), found.ctime_nsec() as u32),
+        }
+    }
+
+    fn line(&self) -> String {
+        let Version { ino, mode, nlink, uid, gid, size, mtime, ctime } = self;
+        let time = |(secs, nanos): &(i64, u32)| format!("{secs}.{nanos:09}");
+        format!("{ino} {mode:o} {nlink} {uid} {gid} {size} {} {}", time(mtime), time(ctime))
+    }
+
+    fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let mut word = || words.next();
+        let time = |text: &str| {
+            let (secs, nanos) = text.split_once('.')?;
+            Some((secs.parse().ok()?, nanos.parse().ok()?))
+        };
+        Some(Version {
+            ino: word()?.parse().ok()?,
+            mode: u32::from_str_radix(word()?, 8).ok()?,
+            nlink: word()?.parse().ok()?,
+            uid: word()?.parse().ok()?,
+            gid: word()?.parse().ok()?,
+            size: word()?.parse().ok()?,
+            mtime: time(word()?)?,
+            ctime: time(word()?)?,
+        })
+    }
+}
+
+impl Origin {
+    /// Whether a real file is still what it was. Names in a directory count for themselves. Where a file has several names, taking
+    /// one changes its time.
+    pub fn is_still(&self, now: &Metadata) -> bool {
+        let (then, now) = (&self.version, Version::of(now));
+        let same = (then.mode, then.uid, then.gid) == (now.mode, now.uid, now.gid);
+        if now.mode & KIND == DIRECTORY {
+            return same;
+        }
+        let links = then.nlink > 1 || (then.nlink == now.nlink && then.ctime == now.ctime);
+        same && links && (then.ino, then.size, then.mtime) == (now.ino, now.size, now.mtime)
+    }
+
+    /// Whether a directory in the overlay has the permissions and the owner it was copied with.
+    pub fn is_dir_of(&self, copy: &Metadata) -> bool {
+        let then = &self.version;
+        (then.mode, then.uid, then.gid) == (copy.mode(), copy.uid(), copy.gid())
+    }
+}
+
+/// The bits of a mode that say the kind of file.
+const KIND: u32 = 0o170_000;
+
+const DIRECTORY: u32 = 0o040_000;
+
+/// All that is known of hidden files. A line that was not completed does not count.
+pub fn load(path: &Path) -> io::Result<HashMap<PathBuf, Origin>> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        read => read?,
+    };
+    let mut known: HashMap<PathBuf, Origin> = HashMap::new();
+    for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+        let mut words = line.split(' ');
+        let (Some(how), Some(version)) = (words.next(), Version::parse(&mut words)) else { continue };
+        let Some(path) = words.next().and_then(read) else { continue };
+        let copied = how == "copy";
+        if copied || !known.contains_key(&path) {
+            known.insert(path, Origin { version, copied });
+        }
+    }
+    Ok(known)
+}
+
+/// Writes versions down.
+pub struct Recorder(Mutex<File>);
+
+impl Recorder {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        // A line that was not completed must not take the next one with it.
+        if file.seek(SeekFrom::End(0))? > 0 {
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+            if last != *b"\n" {
+                file.write_all(b"\n")?;
+            }
+        }
+        Ok(Recorder(Mutex::new(file)))
+    }
+
+    fn add(&self, how: &str, path: &[Name], attr: &Attr) -> Result<()> {
+        let path: Vec<u8> = path.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
+        let line = format!("{how} {} {}\n", Version::of_attr(attr).line(), written(&path));
+        let mut file = lock(&self.0);
+        let before = file.metadata().map_err(because)?.len();
+        file.write_all(line.as_bytes()).map_err(|error| {
+            // Without space there may be a part of the line.
+            let _ = file.set_len(before);
+            because(error)
+        })
+    }
+}
+
+fn because(error: io::Error) -> outrigger_core::Error {
+    let error = outrigger_core::Error::from(error);
+    error.errno.because("the overlay cannot note which version of the file is hidden")
+}
+
+impl Hides for Recorder {
+    fn copies(&self, path: &[Name], from: &Attr) -> Result<()> {
+        self.add("copy", path, from)
+    }
+
+    fn hides(&self, path: &[Name], lower: &Attr) -> Result<()> {
+        self.add("hide", path, lower)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> Name {
+        Name::try_from(name).unwrap()
+    }
+
+    #[test]
+    fn the_last_copy_and_the_first_hiding_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("origins");
+        let path = [name("a b"), name("c")];
+        let of = |size| Attr { size, mode: 0o100_644, ..Attr::default() };
+        let recorder = Recorder::open(&file).unwrap();
+        recorder.copies(&path, &of(1)).unwrap();
+        recorder.copies(&path, &of(2)).unwrap();
+        recorder.hides(&path, &of(3)).unwrap();
+        recorder.hides(&path[..1], &of(4)).unwrap();
+        recorder.hides(&path[..1], &of(5)).unwrap();
+        fs::write(&file, fs::read_to_string(&file).unwrap() + "copy 1 100644 1").unwrap();
+        Recorder::open(&file).unwrap().hides(&[name("d")], &of(6)).unwrap();
+        let known = load(&file).unwrap();
+        let size = |path: &str| (known[Path::new(path)].version.size, known[Path::new(path)].copied);
+        assert_eq!((size("/a b/c"), size("/a b"), size("/d")), ((2, true), (4, false), (6, false)));
+        assert_eq!(known.len(), 3);
+    }
+
+    #[test]
+    fn a_version_ends_with_each_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("f"), dir.path().join("l"));
+        fs::write(&file, "one").unwrap();
+        let origin = |path: &Path| {
+            let version = Version::of(&fs::symlink_metadata(path).unwrap());
+            assert_eq!(Version::parse(version.line().split(' ')), Some(version.clone()));
+            Origin { version, copied: true }
+        };
+        let before = origin(&file);
+        assert!(before.is_still(&fs::metadata(&file).unwrap()));
+        fs::hard_link(&file, &link).unwrap();
+        assert!(!before.is_still(&fs::metadata(&file).unwrap()));
+        let of_two = origin(&file);
+        fs::remove_file(&link).unwrap();
+        assert!(of_two.is_still(&fs::metadata(&file).unwrap()), "a name that goes is no change of the other");
+        fs::write(&file, "other").unwrap();
+        assert!(!of_two.is_still(&fs::metadata(&file).unwrap()));
+        let of_dir = origin(dir.path());
+        fs::write(dir.path().join("new"), "").unwrap();
+        assert!(of_dir.is_still(&fs::metadata(dir.path()).unwrap()));
+    }
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The directory that an overlay is in.
+//!
+//! ```text
+//! DIR/overlay   says that this is one; locked while somebody uses it
+//! DIR/upper     the changes, as the layer `union` keeps them
+//! DIR/origins   versions of the real files that are hidden
+//! DIR/commit    where `commit` has begun
+//! ```
+
+use super::make::adorn;
+use super::origin::Recorder;
+use super::shown;
+use crate::status::Failure;
+use outrigger_core::{Errno, Error};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The file that says what the directory is.
+const MARK: &str = "overlay";
+/// What it contains.
+const FORMAT: &str = "outrigger overlay 1\n";
+/// The overlay that is meant where none is named.
+const USUAL: &str = "default";
+
+/// An overlay that nobody else uses meanwhile.
+pub struct Overlay {
+    dir: PathBuf,
+    _lock: File,
+}
+
+impl Overlay {
+    /// The directory that the user means.
+    ///
+    /// # Errors
+    /// A sentence when none is named, and the usual one is not known.
+    pub fn dir(named: Option<&Path>) -> Result<PathBuf, Failure> {
+        match named {
+            Some(dir) if dir.as_os_str().is_empty() => {
+                return Err(Failure::serious("an empty DIR names nothing"));
+            }
+            Some(dir) => return Ok(dir.to_owned()),
+            None => {}
+        }
+        let state = outrigger_host::users_state();
+        let usual = state.map(|state| state.join("outrigger/cow").join(USUAL));
+        usual.ok_or_else(|| Failure::serious("neither XDG_STATE_HOME nor HOME is set: name a directory"))
+    }
+
+    /// Whether an overlay is there.
+    pub fn is_at(dir: &Path) -> bool {
+        fs::read(dir.join(MARK)).is_ok_and(|text| text == FORMAT.as_bytes())
+    }
+
+    /// The overlay in a directory, which is made where it is missing.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be made, or about who uses it.
+    pub fn make(dir: &Path) -> Result<Self, Failure> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|error| failed("cannot make the overlay", dir, error))?;
+        if !Self::is_at(dir) {
+            let is_empty = fs::read_dir(dir).map(|mut entries| entries.next().is_none());
+            if !is_empty.map_err(|error| failed("cannot read", dir, error))? {
+                let why = "is not empty, and not an overlay: name another directory for the changes";
+                return Err(Failure::serious(format!("'{}' {why}", shown(dir))));
+            }
+            mark(dir).map_err(|error| failed("cannot make the overlay", dir, error))?;
+        }
+        let overlay = Self::open(dir)?;
+        overlay.make_upper().map_err(|error| failed("cannot make the overlay", dir, error))?;
+        Ok(overlay)
+    }
+
+    /// The overlay in a directory.
+    ///
+    /// # Errors
+    /// A sentence when there is none, or when it is in use.
+    pub fn open(dir: &Path) -> Result<Self, Failure> {
+        if !Self::is_at(dir) {
+            let why = "there is no overlay: `outrigger run --cow` makes one";
+            return Err(Failure::serious(format!("'{}': {why}", shown(dir))));
+        }
+        let dir = dir.canonicalize().map_err(|error| failed("cannot open", dir, error))?;
+        let lock = OpenOptions::new().read(true).write(true).open(dir.join(MARK));
+        let lock = lock.map_err(|error| failed("cannot open the overlay", &dir, error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Overlay { dir, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Failure::serious(format!(
+                "the overlay '{}' is in use: a program that was started with it runs, or it is being committed",
+                shown(&dir)
+            ))),
+            Err(TryLockError::Error(error)) => Err(failed("cannot lock the overlay", &dir, error)),
+        }
+    }
+
+    /// The upper tree: its root looks as the real one until a program changes that.
+    fn make_upper(&self) -> io::Result<()> {
+        let upper = upper_of(&self.dir);
+        if upper.exists() {
+            return Ok(());
+        }
+        self.clear()?;
+        let (root, fresh) = (fs::metadata("/")?, self.dir.join(FORMER));
+        fs::create_dir(&fresh)?;
+        fs::create_dir(fresh.join(WORK)).map_err(in_an_overlay)?;
+        fs::set_permissions(fresh.join(WORK), Permissions::from_mode(0o700))?;
+        if rustix::process::geteuid().is_root() {
+            adorn(Path::new("/"), &root, None, &fresh)?;
+        } else {
+            fs::set_permissions(&fresh, Permissions::from_mode(root.mode() & 0o7777 | 0o700))?;
+        }
+        fs::rename(fresh, upper)
+    }
+
+    /// Removes everything but the upper tree.
+    fn clear(&self) -> io::Result<()> {
+        remove_tree(&self.dir.join(FORMER))?;
+        [ORIGINS, COMMIT].into_iter().try_for_each(|name| gone(fs::remove_file(self.dir.join(name))))
+    }
+
+    /// Where it is, without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The upper tree.
+    pub fn upper(&self) -> PathBuf {
+        upper_of(&self.dir)
+    }
+
+    /// What writes down versions of files that are hidden.
+    ///
+    /// # Errors
+    /// A sentence about the file that cannot be written.
+    pub fn recorder(&self) -> Result<Recorder, Failure> {
+        Recorder::open(&origins_of(&self.dir)).map_err(|error| failed("cannot write to", &self.dir, error))
+    }
+
+    /// Removes it, with all changes.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be removed.
+    pub fn remove(self) -> Result<(), Failure> {
+        let removed = || -> io::Result<()> {
+            // A half of the changes would be others.
+            gone(fs::rename(self.upper(), self.dir.join(FORMER)))?;
+            self.clear()?;
+            // The mark is the last: what is left without it would not be known as an overlay.
+            gone(fs::remove_file(self.dir.join(MARK)))?;
+            // Something else may be there, which stays.
+            let _ = fs::remove_dir(&self.dir);
+            Ok(())
+        };
+        removed().map_err(|error| failed("cannot remove the overlay", &self.dir, error))
+    }
+}
+
+/// Where the layer `union` makes copies.
+const WORK: &str = ".wh..wh.work";
+/// An upper tree that is not complete, or is being removed.
+const FORMER: &str = "upper.part";
+const ORIGINS: &str = "origins";
+const COMMIT: &str = "commit";
+
+/// The upper tree of the overlay in a directory.
+pub(super) fn upper_of(dir: &Path) -> PathBuf {
+    dir.join("upper")
+}
+
+/// Its versions of hidden files.
+pub(super) fn origins_of(dir: &Path) -> PathBuf {
+    dir.join(ORIGINS)
+}
+
+/// What `commit` has noted.
+pub(super) fn commit_of(dir: &Path) -> PathBuf {
+    dir.join(COMMIT)
+}
+
+fn mark(dir: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(MARK))?;
+    file.write_all(FORMAT.as_bytes())
+}
+
+/// A sentence about a directory.
+pub(super) fn failed(what: &str, path: &Path, error: io::Error) -> Failure {
+    Failure::serious(format!("{what} '{}': {}", shown(path), Error::from(error).why()))
+}
+
+/// Names of ours cannot be kept apart by the same means once more.
+fn in_an_overlay(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Errno::EPERM.because(IN_AN_OVERLAY).into(),
+        _ => error,
+    }
+}
+
+const IN_AN_OVERLAY: &str = "it is in an overlay itself: a directory in /run or /dev/shm is not";
+
+/// What is not there need not be removed.
+fn gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes a file, or a directory with all that is in it, also where the permissions of directories forbid that to their owner.
+pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if !metadata.is_dir() {
+        return gone(fs::remove_file(path));
+    }
+    if metadata.mode() & 0o700 != 0o700 {
+        fs::set_permissions(path, Permissions::from_mode(0o700))?;
+    }
+    for entry in fs::read_dir(path)? {
+        remove_tree(&entry?.path())?;
+    }
+    gone(fs::remove_dir(path))
+}
