@@ -247,6 +247,42 @@ fn a_file_that_is_opened_has_what_another_client_has_stored() {
     assert_eq!(stored("partly"), "NEW content\n");
 }
 
+/// Also where each has written the file itself, and its size stays the same.
+#[test]
+fn two_clients_that_write_a_file_one_after_the_other_see_each_others_content() {
+    let Some(far) = Far::new(Nfsd::Own) else { return };
+    far.mount("");
+    let options = format!("mountport={}", far.server.mount_port());
+    fs::create_dir(far.place.at("other")).unwrap();
+    far.place.run(&["mount", "-o", &options, &far.location(""), "other"]).ok();
+    let at = |mount: &str, name: &str| far.place.at(mount).join(name);
+    fs::write(at("m", "count"), "10\n").unwrap();
+    for number in 11..30 {
+        let mount = if number % 2 == 0 { "m" } else { "other" };
+        let text = fs::read_to_string(at(mount, "count")).unwrap();
+        assert_eq!(text, format!("{}\n", number - 1), "{mount}");
+        fs::write(at(mount, "count"), format!("{number}\n")).unwrap();
+    }
+    let part = |mount: &str, offset: u64, text: &str| {
+        let file = File::options().write(true).open(at(mount, "parts")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), offset).unwrap();
+    };
+    fs::write(at("m", "parts"), "BBBB").unwrap();
+    assert_eq!(fs::read_to_string(at("other", "parts")).unwrap(), "BBBB");
+    part("other", 0, "CC");
+    part("m", 2, "DD");
+    assert_eq!(fs::read_to_string(at("other", "parts")).unwrap(), "CCDD");
+    assert_eq!(fs::read_to_string(at("m", "parts")).unwrap(), "CCDD");
+    fs::write(at("m", "log"), "one\ntwo\nthree\n").unwrap();
+    assert_eq!(fs::read(at("other", "log")).unwrap().len(), 14);
+    File::options().write(true).open(at("other", "log")).unwrap().set_len(4).unwrap();
+    File::options().append(true).open(at("m", "log")).unwrap().write_all(b"five\n").unwrap();
+    // The kernel is told the new size beside the answer to open(2).
+    within("the log is whole", || fs::read_to_string(at("other", "log")).unwrap() == "one\nfive\n");
+    far.place.unmount("other");
+    far.place.unmount("m");
+}
+
 #[test]
 fn a_name_that_another_client_removed_can_be_made_again_at_once() {
     let Some(far) = Far::new(Nfsd::Own) else { return };

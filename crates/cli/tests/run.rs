@@ -190,6 +190,28 @@ fn signals_reach_the_program() {
 }
 
 #[test]
+fn what_a_program_leaves_running_has_the_trees_until_it_ends() {
+    let Some(place) = place() else { return };
+    place.file("gate", "");
+    let gate = place.at("gate").display().to_string();
+    let leaves =
+        format!("(while [ -e {gate} ]; do sleep 0.05; done; echo late >/data/late) >/dev/null 2>&1 & exit 3");
+    let args = ["run", "--no-hosts", "--map", "/data=tree", "sh", "-c", &leaves];
+    let mut server = place.command(PROGRAM, &args).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("still run"), "{said}");
+    fs::remove_file(place.at("gate")).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(3));
+    assert_eq!(fs::read_to_string(place.at("tree/late")).unwrap(), "late\n");
+    let forever = ["run", "--no-hosts", "--map", "/data=tree", "sh", "-c", "sleep 1000 & exit 0"];
+    let mut server = place.command(PROGRAM, &forever).stderr(Stdio::piped()).spawn().unwrap();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    signal(server.id(), "TERM");
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_user_without_privileges_runs_a_program() {
     let Some(place) = place() else { return };
     if !has("setpriv") || !has("unshare") {

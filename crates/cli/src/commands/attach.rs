@@ -9,10 +9,12 @@ use clap::Args;
 use outrigger_core::{Error, lock};
 use outrigger_door_intercept::{Launch, Launched, Namespace, Start};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -24,7 +26,8 @@ use std::thread;
 ///     outrigger attach --map /data=backup.tar::/ 4711
 ///
 /// The trees are those of `outrigger run`: other hosts under /SCHEME/HOST, --map, and the file
-/// $XDG_CONFIG_HOME/outrigger/mounts. The program goes on where it is; it is stopped for about a millisecond. What it had open,
+/// $XDG_CONFIG_HOME/outrigger/mounts. The program goes on where it is; it is stopped for about a millisecond, and a system call
+/// that waits then begins again, or fails with EINTR where it would after SIGSTOP and SIGCONT (signal(7)). What it had open,
 /// directories too, stays open as it was.
 ///
 /// This command serves the trees until the program, and what it has started since, has ended, or until Ctrl-C, SIGTERM or
@@ -33,7 +36,7 @@ use std::thread;
 ///
 /// Without privileges only a program of the same user can be attached to that has one thread: Linux has no other one enter a namespace.
 /// Programs with more threads can be started with `outrigger run`, and then be attached to. Neither can those of 32 bits, in containers,
-/// with privileges of their own, or in a debugger. Programs that become another user when they are executed (sudo) do not work
+/// with privileges of their own, with filters of system calls, in `run --cow`, or in a debugger. Programs that become another user when they are executed (sudo) do not work
 /// afterwards, also when the trees have been taken away, unless the superuser attached.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -48,8 +51,8 @@ pub struct Attach {
 
 /// Arguments of `detach`.
 ///
-/// Takes the trees away from a program that `outrigger attach` or `outrigger run` has shown them to, and from all that it has
-/// started. Files that are open can be used until they are closed.
+/// Takes all trees away from a program that `outrigger attach` or `outrigger run` has shown them to, and from all that it has
+/// started; Ctrl-C at `attach` takes away those of that command only. Files that are open can be used until they are closed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Detach {
@@ -74,23 +77,19 @@ impl Run for Attach {
         let tree = tree(context, map)?;
         let Launched { mut child, device, connection, waiting } =
             Launch { prefixes, start: Start::Process(process) }.start().map_err(refused)?;
-        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| refused(error.to_string()))?;
+        let signals = signals().map_err(|error| refused(error.to_string()))?;
         let session = session(context, &tree, device)?;
         let moved = waiting.go().map_err(refused);
         // It ends by itself.
         let _ = child.wait();
         moved?;
-        let _ = writeln!(
-            io::stderr(),
-            "attached to {}; Ctrl-C, or `outrigger detach {process}`, takes the trees away",
-            name(process)
-        );
+        let _ = writeln!(io::stderr(), "attached to {}; Ctrl-C takes the trees away", name(process));
         let busy = Arc::new(Mutex::new(()));
         Namespace::of(process)
             .and_then(|namespace| on_signal(signals, namespace, connection, &busy))
             .map_err(|error| refused(error.to_string()))?;
         session.wait();
-        // The directories are removed.
+        // Directories that were made for trees may still be removed.
         drop(lock(&busy));
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience))
@@ -115,7 +114,18 @@ fn name(process: u32) -> String {
     format!("'{}' ({process})", name.trim_end().escape_debug())
 }
 
-/// Takes the trees away at the first signal; the next one has its default effect.
+/// The signals that take the trees away. The second one has its default effect, whatever this process waits for.
+fn signals() -> io::Result<Signals> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // In this order: the first signal only arms what the next one finds armed.
+        flag::register_conditional_default(signal, Arc::clone(&asked))?;
+        flag::register(signal, Arc::clone(&asked))?;
+    }
+    Signals::new([SIGINT, SIGTERM, SIGHUP])
+}
+
+/// Takes the trees away at the first signal.
 fn on_signal(
     mut signals: Signals,
     namespace: Namespace,
@@ -124,17 +134,12 @@ fn on_signal(
 ) -> io::Result<()> {
     let busy = Arc::clone(busy);
     let wait = move || {
-        let mut signals = signals.forever();
-        if signals.next().is_some() {
+        if signals.forever().next().is_some() {
             let detaching = lock(&busy);
             if let Err(why) = namespace.detach(Some(connection)) {
                 let _ = writeln!(io::stderr(), "outrigger attach: the trees cannot be taken away: {why}");
             }
             drop(detaching);
-        }
-        if let Some(signal) = signals.next() {
-            // It does not return.
-            let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
     };
     thread::Builder::new().name("signals".into()).spawn(wait).map(drop)

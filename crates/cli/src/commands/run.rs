@@ -23,17 +23,23 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
+/// Programs that end with the one that was run do so soon; after that it is said that others are waited for.
+const SOON: Option<Duration> = Some(Duration::from_secs(1));
+/// How often it is looked then whether a signal has come.
+const POLL: Duration = Duration::from_millis(100);
 /// How long storing what the program has written may take in the end.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -54,8 +60,8 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 /// are opened when they are used. No one is asked for a password: keys, ssh-agent and ~/.netrc have to do.
 ///
 /// Local files are reached as always, and as fast. In the root itself nothing can be made, and programs that become another
-/// user when they are executed (sudo) do not work, unless the superuser runs them. When the program ends, what it has
-/// written is stored; programs that it leaves running lose the trees then (ENOTCONN).
+/// user when they are executed (sudo) do not work, unless the superuser runs them. The trees stay until
+/// all that the program has started has ended, and what was written is stored; Ctrl-C then takes them away before (ENOTCONN).
 ///
 /// With --cow, the program sees all local files, and may change them: what it changes goes to an overlay, and the real files stay as
 /// they are. `outrigger diff` shows the changes, `outrigger commit` makes them those of the real files, and `outrigger discard` gives
@@ -295,7 +301,7 @@ pub fn tree(context: &Context, map: Map) -> Result<Tree, Failure> {
 }
 
 /// The trees cannot be served.
-fn failed(error: std::io::Error) -> Failure {
+fn failed(error: io::Error) -> Failure {
     Failure::serious(format!("the trees cannot be served: {error}"))
 }
 
@@ -321,24 +327,49 @@ pub fn session(context: &Context, tree: &Tree, device: OwnedFd) -> Result<Sessio
 fn serve(context: &Context, tree: &Tree, launched: Launched) -> Result<ExitStatus, Failure> {
     let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
     let Launched { mut child, device, waiting, .. } = launched;
-    let _session = session(context, tree, device)?;
-    forward(signals, child.id()).map_err(failed)?;
+    let session = session(context, tree, device)?;
+    let phase = Arc::new(Phase::default());
+    forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
     let executed = waiting.go();
     let status = child.wait().map_err(failed)?;
-    match executed {
-        Ok(()) => Ok(status),
-        Err(why) => {
-            context.end_with(code(status));
-            Err(Failure::serious(why))
+    if let Err(why) = executed {
+        context.end_with(code(status));
+        return Err(Failure::serious(why));
+    }
+    phase.ended.store(true, Ordering::Release);
+    wait_for_others(&session, &phase);
+    Ok(status)
+}
+
+/// Whether the program has ended, and whether what it has started is to lose the trees.
+#[derive(Default)]
+struct Phase {
+    ended: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// Waits until all that the program has started has ended, too: it may be writing. The connection ends with the last one.
+fn wait_for_others(session: &Session, phase: &Phase) {
+    let mut silent = SOON;
+    while session.wait_timeout(silent.unwrap_or(POLL)).is_none() && !phase.stop.load(Ordering::Acquire) {
+        if silent.take().is_some() {
+            let _ = writeln!(
+                io::stderr(),
+                "outrigger run: programs that it has started still run, and have the trees until they end; Ctrl-C takes these away"
+            );
         }
     }
 }
 
 /// Passes signals on to the program. It gets those of the terminal by itself.
-fn forward(mut signals: Signals, child: u32) -> std::io::Result<()> {
+fn forward(mut signals: Signals, child: u32, phase: Arc<Phase>) -> io::Result<()> {
     let forward = move || {
         let child = i32::try_from(child).ok().and_then(Pid::from_raw);
         for signal in signals.forever() {
+            if phase.ended.load(Ordering::Acquire) {
+                phase.stop.store(true, Ordering::Release);
+                return;
+            }
             if [SIGINT, SIGQUIT].contains(&signal) && is_in_foreground() {
                 continue;
             }

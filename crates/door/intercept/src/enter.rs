@@ -4,11 +4,14 @@
 use crate::attach::{Target, detach};
 use crate::failed;
 use crate::launch::Prefix;
+#[cfg(target_arch = "x86_64")]
+use crate::mover::move_process;
 use crate::namespace::isolate;
-use crate::root::{Root, SOURCE};
+use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
 use crate::{
-    ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, WHOLE,
+    ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, MOVE, NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED,
+    WHOLE,
 };
 use outrigger_host::{MountEntry, receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};
@@ -49,8 +52,10 @@ enum Wanted {
     Program { program: OsString, arguments: Vec<OsString> },
     /// The same, where the tree is the root directory; this directory is empty there.
     Whole { empty: PathBuf, program: OsString, arguments: Vec<OsString> },
-    /// A process that runs.
+    /// A process that runs. If it is to be moved, another process is asked for that.
     Process(u32),
+    /// The same process, which is to enter the namespaces of another one.
+    Move(u32, u32),
     /// A process that runs is to see them no more: those of a connection, or all.
     Detach(u32, Option<u32>),
 }
@@ -74,6 +79,7 @@ impl Order {
                 Wanted::Whole { empty: first.into(), program, arguments: arguments.collect() }
             }
             ATTACH => Wanted::Process(pid()?),
+            MOVE => Wanted::Move(pid()?, arguments.next()?.to_str()?.parse().ok()?),
             DETACH => {
                 let connection = arguments.next().map(|number| number.to_str()?.parse().ok());
                 Wanted::Detach(pid()?, connection.map_or(Some(None), |number| number.map(Some))?)
@@ -96,6 +102,7 @@ impl Order {
                 Err(execute(program, arguments))
             }
             Wanted::Process(pid) => self.attach(socket, *pid).map_err(not_started),
+            Wanted::Move(pid, namespace) => move_process(*pid, *namespace).map_err(not_started),
             Wanted::Detach(pid, connection) => detach(*pid, *connection).map_err(not_started),
         }
     }
@@ -104,13 +111,24 @@ impl Order {
     fn attach(&self, socket: &OwnedFd, pid: u32) -> Result<(), String> {
         let target = Target::new(pid)?;
         self.show(socket, target.enter(&self.prefixes)?)?;
-        target.finish()
+        match target {
+            Target::There(_) => Ok(()),
+            Target::Moved => {
+                send_with(socket, MOVE.as_bytes(), &[]).map_err(failed("the server is gone"))?;
+                // The namespace is there as long as this process, until the other one is in it.
+                receive_with(socket, &mut [0; 1], RecvFlags::empty()).map(drop).map_err(failed("the server"))
+            }
+        }
     }
 
-    /// Mounts the trees, and shows them under their prefixes when they answer.
+    /// Mounts the trees, and shows them under their prefixes when they answer. If that fails nothing is left of it.
     fn show(&self, socket: &OwnedFd, root: Root) -> Result<(), String> {
-        serve_at(root.trees(), MountFlags::NOSUID | MountFlags::NODEV, socket)?;
-        root.show(&self.prefixes)
+        let connection = mount_at(root.trees(), MountFlags::NOSUID | MountFlags::NODEV, socket)?;
+        let shown = wait(socket).and_then(|()| root.show(&self.prefixes));
+        shown.inspect_err(|_| {
+            // The first error says what is wrong.
+            let _ = clear(Some(connection));
+        })
     }
 }
 
@@ -129,19 +147,27 @@ fn enter(show: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
 /// Mounts the tree that is the root directory, and enters it when it answers.
 fn show_whole(socket: &OwnedFd, empty: &Path) -> Result<(), String> {
     let whole = Whole::new()?;
-    serve_at(Path::new(whole.place()), whole.flags(), socket)?;
+    mount_at(Path::new(whole.place()), whole.flags(), socket)?;
+    wait(socket)?;
     whole.enter(empty)
 }
 
-/// Mounts the trees, and waits until they answer.
-fn serve_at(place: &Path, flags: MountFlags, socket: &OwnedFd) -> Result<(), String> {
+/// Mounts the trees, and passes the device on; answers the number of the connection.
+fn mount_at(place: &Path, flags: MountFlags, socket: &OwnedFd) -> Result<u32, String> {
     let device = mount_fuse(place, flags)?;
     let mount = MountEntry::at(place).map_err(failed("/proc/self/mountinfo"))?;
     let connection = mount.ok_or("the mount is gone")?.minor;
     send_with(socket, format!("{MOUNTED}{connection}").as_bytes(), &[device.as_fd()])
         .map_err(failed("the server is gone"))?;
-    drop(device);
-    wait(socket)
+    Ok(connection)
+}
+
+/// Has a process enter namespaces: what that takes is known of one kind of processor.
+#[cfg(not(target_arch = "x86_64"))]
+fn move_process(pid: u32, _: u32) -> Result<(), String> {
+    Err(format!(
+        "process {pid}: on this kind of processor only programs of `outrigger run` can be attached to"
+    ))
 }
 
 /// Executes a program. If that fails: the exit status, and why.

@@ -2,9 +2,10 @@
 //! The side of the process that serves: starts a program in a file system of its own, or has one that runs moved there.
 
 use crate::failed;
-use crate::{ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, NAME, WHOLE};
+use crate::{ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, MOVE, NAME, WHOLE};
 use outrigger_host::{give_umask_back, receive_with, send_with, take_umask};
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use std::ffi::OsString;
 use std::fs;
@@ -14,6 +15,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::time::Duration;
+
+/// How long an order about processes may take.
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Where a tree stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +69,11 @@ pub struct Launched {
 
 /// The wait of a process for its trees.
 #[derive(Debug)]
-pub struct Waiting(OwnedFd);
+pub struct Waiting {
+    socket: OwnedFd,
+    /// The process that may have to be moved, and the one whose namespace it is to enter.
+    moves: Option<(u32, u32)>,
+}
 
 impl Launch {
     /// Starts the process that becomes the program, or moves the one that runs, and waits until it has mounted.
@@ -87,7 +96,13 @@ impl Launch {
         };
         let (mut child, socket) = start(&self.prefixes, what, &arguments)?;
         match receive(&socket) {
-            Ok((device, connection)) => Ok(Launched { child, device, connection, waiting: Waiting(socket) }),
+            Ok((device, connection)) => {
+                let moves = match self.start {
+                    Start::Process(pid) => Some((pid, child.id())),
+                    _ => None,
+                };
+                Ok(Launched { child, device, connection, waiting: Waiting { socket, moves } })
+            }
             Err(why) => {
                 // It ends by itself: it has said why.
                 let _ = child.wait();
@@ -117,11 +132,7 @@ impl Namespace {
     /// A sentence about why that cannot be done.
     pub fn detach(&self, connection: Option<u32>) -> Result<(), String> {
         let Some(pid) = self.process().map_err(failed("/proc"))? else { return Ok(()) };
-        let numbers = iter::once(pid).chain(connection).map(|number| number.to_string().into());
-        let (mut child, socket) = start(&[], DETACH, &numbers.collect::<Vec<_>>())?;
-        let ended = end(&socket);
-        let _ = child.wait();
-        ended
+        order(DETACH, &iter::once(pid).chain(connection).collect::<Vec<_>>())
     }
 
     /// A process that is in it.
@@ -135,6 +146,7 @@ impl Namespace {
 /// Starts this program again for an order.
 fn start(prefixes: &[Prefix], what: &str, arguments: &[OsString]) -> Result<(Child, OwnedFd), String> {
     let (socket, theirs) = pair().map_err(failed("no socket"))?;
+    fcntl_setfd(&theirs, FdFlags::empty()).map_err(failed("no socket"))?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0(NAME).arg(theirs.as_raw_fd().to_string()).arg(prefixes.len().to_string());
     for Prefix { path, name } in prefixes {
@@ -145,6 +157,21 @@ fn start(prefixes: &[Prefix], what: &str, arguments: &[OsString]) -> Result<(Chi
     let child = command.spawn();
     take_umask();
     Ok((child.map_err(failed("no process can be started"))?, socket))
+}
+
+/// Starts this program again for an order about processes, and waits until it has done it. Other threads may start processes: these do not
+/// inherit the socket, which is the standard input.
+fn order(what: &str, processes: &[u32]) -> Result<(), String> {
+    let (socket, theirs) = pair().map_err(failed("no socket"))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(DEADLINE)).map_err(failed("no socket"))?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(NAME).args(["0", "0", what]).args(processes.iter().map(u32::to_string)).stdin(theirs);
+    let mut child = command.spawn().map_err(failed("no process can be started"))?;
+    drop(command);
+    let ended = end(&socket);
+    // One that takes longer ends by itself: it may hold a process that must not be left as it is then.
+    let _ = if ended.is_ok() { child.wait().map(Some) } else { child.try_wait() };
+    ended
 }
 
 /// Waits until a process has done what it was started for: it closes the socket then.
@@ -163,16 +190,17 @@ impl Waiting {
     /// # Errors
     /// A sentence about why it was not; a process that was to become a program ends.
     pub fn go(self) -> Result<(), String> {
-        send_with(&self.0, GO, &[]).map_err(failed("the process"))?;
-        end(&self.0)
+        send_with(&self.socket, GO, &[]).map_err(failed("the process"))?;
+        match (end(&self.socket), self.moves) {
+            (Err(said), Some((pid, namespace))) if said == MOVE => order(MOVE, &[pid, namespace]),
+            (ended, _) => ended,
+        }
     }
 }
 
 /// Two ends of a connection that keeps messages apart, the second one for a process that is started.
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let ends = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    fcntl_setfd(&ends.1, FdFlags::empty())?;
-    Ok(ends)
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Receives the device, and the number of its connection.

@@ -7,6 +7,7 @@
 //! | `launch.rs` | the side of the process that serves: starts the program, and gets the FUSE device of its mount |
 //! | `enter.rs` | the side of the process that becomes the program: enters the namespace, mounts, executes it |
 //! | `attach.rs` | the same for a process that runs |
+//! | `mover.rs` | has that enter a namespace |
 //! | `tracee.rs` | a process that is stopped, and made to call the system |
 //! | `namespace.rs` | mount namespaces: a new one, and that of another process |
 //! | `root.rs` | a root directory with additional names |
@@ -19,9 +20,12 @@
 mod attach;
 mod enter;
 mod launch;
+#[cfg(target_arch = "x86_64")]
+mod mover;
 mod namespace;
 mod one_user;
 mod root;
+#[cfg(target_arch = "x86_64")]
 mod tracee;
 mod whole;
 
@@ -35,10 +39,11 @@ use std::io;
 
 /// The name this program is started under to become the program of the user.
 const NAME: &str = "outrigger-enter";
-/// What that is to do: execute a program, show trees to a process, take them away.
+/// What that is to do: execute a program, also with a tree as its root, show trees to a process, move that, take trees away.
 const EXECUTE: &str = "execute";
 const WHOLE: &str = "whole";
 const ATTACH: &str = "attach";
+const MOVE: &str = "move";
 const DETACH: &str = "detach";
 /// What the server says when the trees answer.
 const GO: &[u8] = b"go";

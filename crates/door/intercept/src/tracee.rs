@@ -4,19 +4,17 @@
 use crate::failed;
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::ffi::c_long;
+use std::ffi::{c_int, c_long};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::marker::PhantomData;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a process may take to stop. One that waits for a device or a server without being interruptible does not.
-const STOP_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a process may take to stop, and a call that it is made to make. What waits for a device or a server may take longer.
+const DEADLINE: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has stopped.
-const POLL: Duration = Duration::from_micros(100);
+const POLL: Duration = Duration::from_micros(50);
 /// The instruction `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The code segment of processes of 64 bits.
@@ -25,79 +23,78 @@ const CODE_64: u64 = 0x33;
 const PAGE: usize = 4096;
 /// All signals.
 const ALL: u64 = u64::MAX;
+/// What a stop for a system call is marked with (`PTRACE_O_TRACESYSGOOD`).
+const AT_CALL: c_int = 0x80;
 
-/// A process that is traced, and goes on meanwhile.
+/// A stopped process. When this is dropped, the process goes on where it was.
 pub(crate) struct Tracee {
     pid: Pid,
     /// The address of an instruction that calls the system.
     instruction: u64,
+    /// Its registers when it was stopped, and the signals that it blocked then; `None` until these were changed.
+    before: Option<(libc::user_regs_struct, u64)>,
+    /// A signal that stops the whole process, and came meanwhile.
+    stopping: c_int,
 }
 
-/// A stopped process. When this is dropped, the process goes on where it was.
-pub(crate) struct Stopped<'a> {
-    pid: Pid,
-    instruction: u64,
-    /// Its registers when it was stopped.
-    registers: libc::user_regs_struct,
-    /// The signals that it blocked then.
-    mask: u64,
-    tracee: PhantomData<&'a mut Tracee>,
+/// What a traced process stops for.
+enum Stop {
+    /// As was asked for (`PTRACE_INTERRUPT`), or with the whole process.
+    Event,
+    /// A system call begins or ends.
+    Call,
+    /// A signal, which it has not got.
+    Signal(c_int),
+    /// It has ended.
+    End,
 }
 
 impl Tracee {
-    /// Begins to trace a process. The caller may not be permitted to do that any more when it has entered a user namespace.
+    /// Stops a process.
     ///
     /// # Errors
-    /// A sentence about why it cannot be traced.
-    pub(crate) fn seize(pid: u32) -> Result<Self, String> {
-        let gone = || format!("process {pid}: there is none");
-        let pid = Pid::from_raw(i32::try_from(pid).map_err(|_| gone())?);
+    /// A sentence about why it cannot be stopped, or not be used.
+    pub(crate) fn stop(pid: u32) -> Result<Self, String> {
+        let what = format!("process {pid}");
+        let pid = Pid::from_raw(i32::try_from(pid).map_err(|_| format!("{what}: there is none"))?);
         ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD).map_err(|errno| refused(pid, errno))?;
-        // From here on it is released in the end.
-        let mut tracee = Tracee { pid, instruction: 0 };
-        let found = find_syscall(pid);
-        tracee.instruction =
-            found.ok_or_else(|| format!("process {pid}: it has no code that calls the system"))?;
-        Ok(tracee)
-    }
-
-    /// Stops it.
-    ///
-    /// # Errors
-    /// A sentence about why it does not stop, or cannot be used.
-    pub(crate) fn stop(&mut self) -> Result<Stopped<'_>, String> {
-        let Tracee { pid, instruction } = *self;
-        let what = format_args!("process {pid}");
-        ptrace::interrupt(pid).map_err(failed(what))?;
-        wait_for_stop(pid)?;
-        let registers = ptrace::getregs(pid).map_err(failed(what))?;
-        let mask = mask(pid).map_err(failed(what))?;
-        let stopped = Stopped { pid, instruction, registers, mask, tracee: PhantomData };
+        let mut tracee = Tracee { pid, instruction: 0, before: None, stopping: 0 };
+        ptrace::interrupt(pid).map_err(failed(&what))?;
+        tracee.wait_until_stopped().map_err(|errno| match errno {
+            Errno::ETIMEDOUT => format!("{what} does not stop: it waits for a device or a server"),
+            errno => failed(&what)(errno),
+        })?;
+        let registers = ptrace::getregs(pid).map_err(failed(&what))?;
         if registers.cs != CODE_64 {
             return Err(format!("{what}: only programs of 64 bits can be attached to"));
         }
+        tracee.instruction =
+            find_syscall(pid).ok_or_else(|| format!("{what}: it has no code that calls the system"))?;
+        tracee.before = Some((registers, mask(pid).map_err(failed(&what))?));
         // Its handlers are not to run in between.
-        set_mask(pid, ALL).map_err(failed(what))?;
-        Ok(stopped)
+        set_mask(pid, ALL).map_err(failed(&what))?;
+        Ok(tracee)
     }
-}
 
-impl Drop for Tracee {
-    fn drop(&mut self) {
-        // A process that goes on is not released; one that has ended need not be.
-        let stops = ptrace::interrupt(self.pid).is_ok() && wait_for_stop(self.pid).is_ok();
-        if stops {
-            let _ = ptrace::detach(self.pid, None);
+    /// Waits until it has stopped as was asked for. Signals that come first are given to it.
+    fn wait_until_stopped(&mut self) -> Result<(), Errno> {
+        loop {
+            match wait(self.pid)? {
+                Stop::Event => return Ok(()),
+                Stop::Signal(signal) => go_on(libc::PTRACE_CONT, self.pid, signal)?,
+                Stop::Call => go_on(libc::PTRACE_CONT, self.pid, 0)?,
+                Stop::End => return Err(Errno::ESRCH),
+            }
         }
     }
-}
 
-impl Stopped<'_> {
     /// Has the process call the system.
     ///
     /// # Errors
-    /// The error of the call, or that the process has ended (`ESRCH`).
-    pub(crate) fn call(&self, number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
+    /// The error of the call; `ESRCH` when the process has ended; `EFAULT` when it cannot call the system where it was to;
+    /// `ETIMEDOUT`.
+    pub(crate) fn call(&mut self, number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
+        let Some((registers, _)) = self.before else { return Err(Errno::ESRCH) };
         let [rdi, rsi, rdx, r10, r8, r9] = arguments;
         let registers = libc::user_regs_struct {
             rax: number as u64,
@@ -110,36 +107,39 @@ impl Stopped<'_> {
             r10,
             r8,
             r9,
-            ..self.registers
+            ..registers
         };
         ptrace::setregs(self.pid, registers)?;
         // It stops when the call begins, and when it has ended.
         for _ in 0..2 {
-            self.go_on_to(|status| matches!(status, WaitStatus::PtraceSyscall(_)))?;
+            self.go_on_to(|stop| matches!(stop, Stop::Call))?;
         }
         let result = ptrace::getregs(self.pid)?.rax as i64;
         if (-4095..0).contains(&result) { Err(Errno::from_raw(-result as i32)) } else { Ok(result as u64) }
     }
 
     /// Lets the process go on until its next call begins or ends, or until it stops as was asked for before.
-    fn go_on_to(&self, is_there: impl Fn(WaitStatus) -> bool) -> Result<(), Errno> {
+    fn go_on_to(&mut self, is_there: impl Fn(&Stop) -> bool) -> Result<(), Errno> {
         loop {
-            ptrace::syscall(self.pid, None)?;
-            match waitpid(self.pid, Some(WaitPidFlag::__WALL))? {
-                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(Errno::ESRCH),
-                status if is_there(status) => return Ok(()),
-                // A stop of the whole process, which goes on when it is released.
-                _ => {}
+            go_on(libc::PTRACE_SYSCALL, self.pid, 0)?;
+            match wait(self.pid)? {
+                stop if is_there(&stop) => return Ok(()),
+                // It is stopped when it is released. No other signal comes that is blocked.
+                Stop::Signal(libc::SIGSTOP) => self.stopping = libc::SIGSTOP,
+                Stop::Signal(_) => return Err(Errno::EFAULT),
+                Stop::End => return Err(Errno::ESRCH),
+                Stop::Event | Stop::Call => {}
             }
         }
     }
 
     /// Restores the process. It is stopped where signals are delivered: there the kernel begins a call again that was interrupted.
-    fn restore(&self) -> Result<(), Errno> {
+    fn restore(&mut self) -> Result<(), Errno> {
+        let Some((registers, mask)) = self.before else { return Ok(()) };
         ptrace::interrupt(self.pid)?;
-        self.go_on_to(|status| matches!(status, WaitStatus::PtraceEvent(..)))?;
-        ptrace::setregs(self.pid, self.registers)?;
-        set_mask(self.pid, self.mask)
+        self.go_on_to(|stop| matches!(stop, Stop::Event))?;
+        ptrace::setregs(self.pid, registers)?;
+        set_mask(self.pid, mask)
     }
 
     /// Has the process call the system with bytes in its memory; `arguments` gets their address.
@@ -147,17 +147,16 @@ impl Stopped<'_> {
     /// # Errors
     /// Those of [`Self::call`], of mapping memory, and of writing to it.
     pub(crate) fn call_with(
-        &self,
+        &mut self,
         number: i64,
         bytes: &[u8],
         arguments: impl FnOnce(u64) -> [u64; 6],
     ) -> Result<u64, Errno> {
-        let length = bytes.len().next_multiple_of(PAGE);
+        let length = bytes.len().next_multiple_of(PAGE) as u64;
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        let address =
-            self.call(libc::SYS_mmap, [0, length as u64, access as u64, kind as u64, u64::MAX, 0])?;
+        let address = self.call(libc::SYS_mmap, [0, length, access as u64, kind as u64, u64::MAX, 0])?;
         let result = self.write(address, bytes).and_then(|()| self.call(number, arguments(address)));
-        self.call(libc::SYS_munmap, [address, length as u64, 0, 0, 0, 0])?;
+        self.call(libc::SYS_munmap, [address, length, 0, 0, 0, 0])?;
         result
     }
 
@@ -173,11 +172,11 @@ impl Stopped<'_> {
     }
 }
 
-impl Drop for Stopped<'_> {
+impl Drop for Tracee {
     fn drop(&mut self) {
         // Of a process that has ended nothing is left to be restored.
         let _ = self.restore();
-        let _ = ptrace::cont(self.pid, None);
+        let _ = go_on(libc::PTRACE_DETACH, self.pid, self.stopping);
     }
 }
 
@@ -200,24 +199,29 @@ fn refused(pid: Pid, errno: Errno) -> String {
     }
 }
 
-/// Waits until a process has stopped.
-fn wait_for_stop(pid: Pid) -> Result<(), String> {
-    let until = Instant::now() + STOP_DEADLINE;
+/// Waits until a traced process stops or ends.
+fn wait(pid: Pid) -> Result<Stop, Errno> {
+    let until = Instant::now() + DEADLINE;
     loop {
-        match waitpid(pid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) if Instant::now() < until => thread::sleep(POLL),
-            Ok(WaitStatus::StillAlive) => {
-                return Err(format!("process {pid} does not stop: it waits for a device or a server"));
-            }
-            Ok(WaitStatus::PtraceEvent(..)) => return Ok(()),
-            // A signal came first: it is given to the process, which stops after that.
-            Ok(WaitStatus::Stopped(_, signal)) => {
-                ptrace::cont(pid, signal).map_err(failed(format_args!("process {pid}")))?
-            }
-            Ok(_) => return Err(format!("process {pid} has ended")),
-            Err(errno) => return Err(failed(format_args!("process {pid}"))(errno)),
+        let mut status = 0;
+        // SAFETY: the kernel writes to a variable that outlives the call.
+        let found = unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::__WALL | libc::WNOHANG) };
+        match Errno::result(found)? {
+            0 if Instant::now() >= until => return Err(Errno::ETIMEDOUT),
+            0 => thread::sleep(POLL),
+            _ if !libc::WIFSTOPPED(status) => return Ok(Stop::End),
+            _ if status >> 16 != 0 => return Ok(Stop::Event),
+            _ if libc::WSTOPSIG(status) == libc::SIGTRAP | AT_CALL => return Ok(Stop::Call),
+            _ => return Ok(Stop::Signal(libc::WSTOPSIG(status))),
         }
     }
+}
+
+/// Lets a stopped process go on in some way, with a signal or with 0.
+fn go_on(how: libc::c_uint, pid: Pid, signal: c_int) -> Result<(), Errno> {
+    // SAFETY: these requests take numbers and no addresses.
+    let result = unsafe { libc::ptrace(how, pid.as_raw(), 0, c_long::from(signal)) };
+    Errno::result(result).map(drop)
 }
 
 /// Finds an instruction in the code of a process that calls the system. The page of the kernel that all programs have is looked at first.
@@ -250,7 +254,7 @@ fn mask(pid: Pid) -> Result<u64, Errno> {
     Errno::result(result).map(|_| mask)
 }
 
-/// Sets them.
+/// Has a stopped process block these signals.
 fn set_mask(pid: Pid, mask: u64) -> Result<(), Errno> {
     // SAFETY: the kernel reads eight bytes, the size that is given, from a variable of that size which outlives the call.
     let result =

@@ -139,6 +139,11 @@ impl Content {
         same
     }
 
+    /// Whether it is a version that the tree below has told, and not ours.
+    pub(crate) fn has_version(&self) -> bool {
+        self.version.is_some()
+    }
+
     /// Whether a version that looks the same is the same.
     fn is_certain(&self) -> bool {
         self.version.is_some() && self.settled

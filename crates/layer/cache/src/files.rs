@@ -62,15 +62,16 @@ impl Inner {
                 }
             }
             if asks || self.may_be_known(&op) {
+                if asks {
+                    self.doubt_ours(op.node);
+                }
                 // One question tells whether what is known is still right.
                 let reply = self.getattr_below(cx, GetAttr { node: op.node, handle: None }).await;
                 if let Reply::Error(mut error) = reply
                     && asks
                 {
                     self.note_displaced(op.node, &mut error);
-                    if error.errno == Errno::ESTALE {
-                        return Reply::Error(error);
-                    }
+                    return Reply::Error(error);
                 }
                 if let Some(opened) = self.open_known(&op) {
                     return Reply::Opened(opened);
@@ -124,6 +125,16 @@ impl Inner {
         // The program that reads one file after the other opens it about when it was read.
         let is_new = content.ahead.take().is_some_and(|read| now < after(read, AHEAD));
         !is_new && (content.any || content.kernel.is_some())
+    }
+
+    /// Gives up content that was written here, of a file that is not being written now: nothing tells whether others have written since.
+    fn doubt_ours(&self, node: Node) {
+        let is_written = self.writeback.file(node).is_some()
+            || self.is_being_closed(node)
+            || self.handles.written_files().iter().any(|(open, _)| open.node == node);
+        if !is_written {
+            lock(&self.table).doubt_ours(node);
+        }
     }
 
     /// Whether all content of a file that is opened for reading was known once.

@@ -8,7 +8,7 @@
 //! positive balance is given back; a negative one is remembered as a debt, which the next references to come back pay.
 
 use crate::clock::{Altering, Asked};
-use crate::file::File;
+use crate::file::{Content, File};
 use crate::lru::Lru;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{Names, What};
@@ -515,11 +515,25 @@ impl Table {
     ) {
         let mut content = lock(&file.content);
         if !content.learn(attr, settled, times) {
-            if content.kernel.is_some() {
-                self.notices.push(Notice::InvalidateNode { node, offset: 0, len: 0 });
-            }
-            self.leftovers.push(content.id);
-            content.replace(self.new_content());
+            self.give_up(node, &mut content);
+        }
+    }
+
+    /// What is known of content is not right any more, and neither is what the kernel has of it.
+    fn give_up(&mut self, node: Node, content: &mut Content) {
+        if content.kernel.is_some() {
+            self.notices.push(Notice::InvalidateNode { node, offset: 0, len: 0 });
+        }
+        self.leftovers.push(content.id);
+        content.replace(self.new_content());
+    }
+
+    /// Gives up content that no version of the tree below is known to have.
+    pub(crate) fn doubt_ours(&mut self, node: Node) {
+        let Some(file) = self.known_file(node) else { return };
+        let mut content = lock(&file.content);
+        if !content.has_version() {
+            self.give_up(node, &mut content);
         }
     }
 
