@@ -45,16 +45,19 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod content;
+mod dav;
 mod host;
 mod options;
 
+pub use dav::DavHost;
 pub use host::Host;
-pub use options::{OPTIONS, set};
+pub use options::{DAV_OPTIONS, OPTIONS, set};
 
 use crate::client::Web;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
-use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
-use outrigger_toolkit_remote::{Authority, FileOptions, FileTree, Readings, Start};
+use outrigger_core::{Error, Keep, OptionTable, Result, Runtime, Serve, Service};
+use outrigger_toolkit_remote::{Authority, FileOptions, FileTree, Start};
 use std::sync::Arc;
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -68,6 +71,17 @@ pub const DRIVER: DriverInfo = DriverInfo {
     ..DriverInfo::NONE
 };
 
+/// That of the tree that can be changed.
+pub const DAV_DRIVER: DriverInfo = DriverInfo {
+    name: "dav",
+    opens: "directories of WebDAV servers",
+    location: "dav://[USER@]HOST[:PORT]/PATH, davs://... over TLS",
+    writable: true,
+    options: &[&DAV_OPTIONS],
+    schemes: &[DAV, Scheme { name: "davs", open: |at, given, site| open_dav(at, given, site, true), ..DAV }],
+    ..DRIVER
+};
+
 const HTTP: Scheme = Scheme {
     name: "http",
     authority: true,
@@ -75,16 +89,38 @@ const HTTP: Scheme = Scheme {
     open: |at, given, site| open(at, given, site, false),
 };
 
+const DAV: Scheme =
+    Scheme { name: "dav", open: |at, given, site| open_dav(at, given, site, false), ..HTTP };
+
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
+    let (server, options) = asked_for(at, given, site, tls, &OPTIONS)?;
+    let opened = connect(server, options, Arc::clone(site.runtime), site.keep.cloned());
+    Ok(Arc::new(Serve(site.wait_for(opened)?)))
+}
+
+fn open_dav(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
+    let (server, options) = asked_for(at, given, site, tls, &DAV_OPTIONS)?;
+    let opened = connect_dav(server, options, Arc::clone(site.runtime), site.keep.cloned());
+    Ok(Arc::new(Serve(site.wait_for(opened)?)))
+}
+
+fn asked_for(
+    at: &str,
+    given: &dyn Given,
+    site: &Site<'_>,
+    tls: bool,
+    table: &OptionTable,
+) -> Result<(Authority, FileOptions)> {
     let mut options = FileOptions::at(site, tls);
-    given.apply(&mut |key, value| set(&mut options, key, value))?;
-    let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
-    let opened = site.wait_for(connect(server, options, runtime, keep))?;
-    Ok(Arc::new(Serve(opened)))
+    given.apply(&mut |key, value| set(table, &mut options, key, value))?;
+    Ok((Authority::parse(at)?, options))
 }
 
 /// An HTTP server, served as a tree.
 pub type Http = FileTree<Host>;
+
+/// A WebDAV server, served as a tree.
+pub type Dav = FileTree<DavHost>;
 
 /// Looks whether the server is there, and serves it from its root. Tasks run on `runtime`. With `keep`, the tree outlives this process.
 ///
@@ -98,7 +134,24 @@ pub async fn connect(
 ) -> Result<Http> {
     options.check("https://")?;
     let start = Start::find(keep.as_deref(), &server, &options)?;
-    let host = Host { web: Web::new(&server, &start, options.clone())?, readings: Readings::default() };
+    let host = Host::new(Web::new(&server, &start, options.clone(), &host::MANNER)?);
+    let base = start.base(true, async || host.reach().await.map(|()| Vec::new())).await?;
+    FileTree::open(host, base, options, runtime, keep)
+}
+
+/// The same for a WebDAV server.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_dav(
+    server: Authority,
+    options: FileOptions,
+    runtime: Arc<dyn Runtime>,
+    keep: Option<Arc<dyn Keep>>,
+) -> Result<Dav> {
+    options.check("davs://")?;
+    let start = Start::find(keep.as_deref(), &server, &options)?;
+    let host = DavHost::new(Web::new(&server, &start, options.clone(), &dav::MANNER)?);
     let base = start.base(true, async || host.reach().await.map(|()| Vec::new())).await?;
     FileTree::open(host, base, options, runtime, keep)
 }
