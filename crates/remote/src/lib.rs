@@ -82,8 +82,7 @@ pub use transport::{
 };
 pub use tree::{
     Asked, Begun, FileServer, FileTree, Found, Listing, Put, Readings, Version, changed_by_others,
-    find_by_listing,
-    receive_listing,
+    find_by_listing, receive_listing,
 };
 pub use uncommitted::{Piece, StableStore, Uncommitted, UncommittedFile};
 pub use ways::Ways;

@@ -46,7 +46,11 @@ impl Content {
                 request.header("content-type", "application/xml; charset=utf-8").body(*text)
             }
             Content::File(staged) => {
-                let file = Sending { staged: Arc::clone(staged), size: staged.state().size, sent: Arc::clone(&sent) };
+                let file = Sending {
+                    staged: Arc::clone(staged),
+                    size: staged.state().size,
+                    sent: Arc::clone(&sent),
+                };
                 request.body(reqwest::Body::wrap(file))
             }
         };

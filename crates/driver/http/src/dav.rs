@@ -272,7 +272,11 @@ impl FileServer for DavHost {
         // The server removes a directory with all that is in it.
         match self.find(&path, "1", PROPERTIES).await? {
             Multistatus { own: Some(own), members, odd: None, .. } if members.is_empty() => {
-                if own.is_dir { self.delete(&path, &own).await } else { Err(Errno::ENOTDIR.into()) }
+                if own.is_dir {
+                    self.delete(&path, &own).await
+                } else {
+                    Err(Errno::ENOTDIR.into())
+                }
             }
             _ => Err(Errno::ENOTEMPTY.into()),
         }

@@ -89,8 +89,7 @@ const HTTP: Scheme = Scheme {
     open: |at, given, site| open(at, given, site, false),
 };
 
-const DAV: Scheme =
-    Scheme { name: "dav", open: |at, given, site| open_dav(at, given, site, false), ..HTTP };
+const DAV: Scheme = Scheme { name: "dav", open: |at, given, site| open_dav(at, given, site, false), ..HTTP };
 
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
     let (server, options) = asked_for(at, given, site, tls, &OPTIONS)?;

@@ -16,7 +16,9 @@ fn read(body: &str) -> Multistatus {
 fn answer(hrefs: &[&str]) -> String {
     let response = |href: &&str| {
         let ok = "<d:status>HTTP/1.1 200 OK</d:status>";
-        format!("<d:response><d:href>{href}</d:href><d:propstat><d:prop><d:resourcetype/></d:prop>{ok}</d:propstat></d:response>")
+        format!(
+            "<d:response><d:href>{href}</d:href><d:propstat><d:prop><d:resourcetype/></d:prop>{ok}</d:propstat></d:response>"
+        )
     };
     let responses: String = hrefs.iter().map(response).collect();
     format!("<d:multistatus xmlns:d=\"DAV:\">{responses}</d:multistatus>")
@@ -44,10 +46,7 @@ fn an_answer_of_apache_is_read() {
     let modified = Some(784_111_777);
     assert_eq!(own, Some(Member { is_dir: true, modified, tag, ..Member::default() }));
     let name = "x%\u{fc}&'\".t".as_bytes().to_vec();
-    assert_eq!(
-        members,
-        [Member { name, size: Some(12), tag: Some("W/\"2\"".into()), ..Member::default() }]
-    );
+    assert_eq!(members, [Member { name, size: Some(12), tag: Some("W/\"2\"".into()), ..Member::default() }]);
     assert_eq!((odd, failed), (None, None));
 }
 

@@ -281,7 +281,8 @@ impl<S: FileServer> Inner<S> {
 
 /// The error for a file that is not what was opened any more.
 pub fn changed_by_others() -> Error {
-    Errno::ESTALE.because("the file was changed by others since it was opened; what was written is not stored")
+    Errno::ESTALE
+        .because("the file was changed by others since it was opened; what was written is not stored")
 }
 
 /// Whether a server refuses because it has no room, for more or at all.

@@ -193,11 +193,7 @@ impl<S: FileServer> Inner<S> {
             (0, None) => {
                 let listed = self.look(&self.inodes.path(node)?).await?;
                 let seen = Some(Version::of(&listed));
-                self.stage_empty(
-                    node,
-                    listed.mode.unwrap_or(0o644),
-                    Emptied { seen, ..Emptied::default() },
-                )?;
+                self.stage_empty(node, listed.mode.unwrap_or(0o644), Emptied { seen, ..Emptied::default() })?;
             }
             _ => self.stage(node, size).await?.resize(size)?,
         }

@@ -3,20 +3,40 @@
 
 use outrigger_client::{Client, Follow, Inode, Settings};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Keep, Result, Runtime, Serve};
-use outrigger_driver_http::{connect, set};
+use outrigger_core::{Keep, OptionTable, Result, Runtime, Serve, Service};
+use outrigger_driver_http::{DAV_OPTIONS, OPTIONS, connect, connect_dav, set};
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{Authority, FileOptions};
 use std::sync::Arc;
 
 /// The tree of the server at `place`; with the option `tls` over TLS.
 pub fn client(place: &str, options: &[(&str, &str)], keep: Option<Arc<dyn Keep>>) -> Result<Client> {
-    let mut chosen = FileOptions { netrc: None, ..FileOptions::default() };
-    options.iter().for_each(|(key, value)| set(&mut chosen, key, value).expect("an option"));
-    let (threads, server) = (Arc::new(Threads::new()), Authority::parse(place).expect("a server"));
+    let (server, chosen, threads) = (server(place), chosen(&OPTIONS, options), Arc::new(Threads::new()));
     let runtime = Arc::clone(&threads) as Arc<dyn Runtime>;
     let tree = threads.handle().block_on(connect(server, chosen, Arc::clone(&runtime), keep))?;
-    Ok(Client::new(Arc::new(Serve(tree)), runtime, Settings::default()))
+    Ok(client_of(Arc::new(Serve(tree)), runtime))
+}
+
+/// The same of a WebDAV server.
+pub fn dav_client(place: &str, options: &[(&str, &str)], keep: Option<Arc<dyn Keep>>) -> Result<Client> {
+    let (server, chosen, threads) = (server(place), chosen(&DAV_OPTIONS, options), Arc::new(Threads::new()));
+    let runtime = Arc::clone(&threads) as Arc<dyn Runtime>;
+    let tree = threads.handle().block_on(connect_dav(server, chosen, Arc::clone(&runtime), keep))?;
+    Ok(client_of(Arc::new(Serve(tree)), runtime))
+}
+
+fn server(place: &str) -> Authority {
+    Authority::parse(place).expect("a server")
+}
+
+fn chosen(table: &OptionTable, options: &[(&str, &str)]) -> FileOptions {
+    let mut chosen = FileOptions { netrc: None, ..FileOptions::default() };
+    options.iter().for_each(|(key, value)| set(table, &mut chosen, key, value).expect("an option"));
+    chosen
+}
+
+fn client_of(service: Arc<dyn Service>, runtime: Arc<dyn Runtime>) -> Client {
+    Client::new(service, runtime, Settings::default())
 }
 
 /// All of a file.
