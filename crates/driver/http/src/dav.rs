@@ -6,9 +6,10 @@ use crate::content::Content;
 use crate::host::{ENTRY, Host, Transfer};
 use bytes::BytesMut;
 use outrigger_core::{Errno, Error, FileKind, Parallel, Result, Time};
-use outrigger_proto_http::{Member, Multistatus, Url, http_date_of};
+use outrigger_proto_http::{Member, Multistatus, Url};
 use outrigger_toolkit_remote::{
-    Begun, FileServer, Found, Listing, Put, Readings, Refusal, Staged, Version, changed_by_others, repeated,
+    Begun, FileServer, Found, Listing, Put, Readings, Refusal, Staged, Version, changed_by_others, is_below,
+    repeated,
 };
 use reqwest::{Method, StatusCode};
 use std::sync::Arc;
@@ -107,22 +108,42 @@ impl DavHost {
         }
     }
 
+    /// Has something done to a resource if it is still what it is now.
+    async fn have_done_if_still(&self, ask: Ask<'_>, path: &[u8], now: &Member) -> Result<(), Fault> {
+        let fields = now.tag.iter().map(|tag| only_if(ask.url, tag)).collect();
+        let done = self.have_done(Ask { fields, ..ask.clone() }).await;
+        let is_weak = now.tag.as_deref().is_some_and(|tag| !is_strong(tag));
+        match done {
+            // To some servers no weak tag is ever the same.
+            Err(Fault::Refused(refused))
+                if is_weak
+                    && refused.status == StatusCode::PRECONDITION_FAILED
+                    && version(&self.member(path, PROPERTIES).await?) == version(now) =>
+            {
+                self.have_done(ask).await
+            }
+            done => done,
+        }
+    }
+
     /// Puts a file in place of the one that it was made of, or where there is none.
     async fn put(&self, path: &[u8], staged: &Arc<Staged>) -> Result<(), Fault> {
         let (state, url) = (staged.state(), self.url(path));
-        let fields = match state.seen {
-            _ if state.is_new => vec![("if-none-match", "*".to_owned())],
-            None => Vec::new(),
+        let ask = Ask { content: Content::File(Arc::clone(staged)), ..Ask::new(Method::PUT, &url) };
+        let put = match state.seen {
+            _ if state.is_new => {
+                self.have_done(Ask { fields: vec![("if-none-match", "*".to_owned())], ..ask }).await
+            }
+            None => self.have_done(ask).await,
             Some(seen) => {
                 let now = self.member(path, PROPERTIES).await?;
                 if version(&now) != seen {
                     return Err(changed_by_others().into());
                 }
-                only_if_still(&now)
+                self.have_done_if_still(ask, path, &now).await
             }
         };
-        let content = Content::File(Arc::clone(staged));
-        match self.have_done(Ask { fields, content, ..Ask::new(Method::PUT, &url) }).await {
+        match put {
             Err(Fault::Refused(refused)) if refused.wants_slash => Err(Errno::EISDIR.into()),
             Err(Fault::Refused(refused)) if refused.status == StatusCode::PRECONDITION_FAILED => {
                 let why = "another client has made a file of this name meanwhile";
@@ -150,31 +171,41 @@ impl DavHost {
     }
 
     async fn delete(&self, path: &[u8], now: &Member) -> Result<(), Fault> {
-        let (url, fields) = (self.url(path), only_if_still(now));
-        self.have_done(Ask { fields, ..Ask::new(Method::DELETE, &url) }).await
+        let url = self.url(&if now.is_dir { with_slash(path) } else { path.to_vec() });
+        self.have_done_if_still(Ask::new(Method::DELETE, &url), path, now).await
     }
 
     /// Gives what is at a path another name, which nothing has, or which this file has that is replaced.
-    async fn give_name(&self, from: &Member, paths: [&[u8]; 2], to: Option<&Member>) -> Result<(), Fault> {
-        let place = |path: &[u8]| self.url(&if from.is_dir { with_slash(path) } else { path.to_vec() });
-        let [source, target] = paths.map(place);
-        let overwrite = if to.is_some() { "T" } else { "F" };
-        let mut fields =
-            vec![("destination", target.as_str().to_owned()), ("overwrite", overwrite.to_owned())];
+    async fn give_name(
+        &self,
+        source: &Member,
+        [from, to]: [&[u8]; 2],
+        target: Option<&Member>,
+    ) -> Result<(), Fault> {
+        if is_below(from, to) {
+            return Err(Errno::EINVAL.because("a directory cannot go into itself").into());
+        }
+        let place = |path: &[u8]| self.url(&if source.is_dir { with_slash(path) } else { path.to_vec() });
+        let (from, to) = (place(from), place(to));
+        let overwrite = if target.is_some() { "T" } else { "F" };
+        let mut fields = vec![("destination", to.as_str().to_owned()), ("overwrite", overwrite.to_owned())];
         // A collection that another client has put there meanwhile would go with all that is in it.
-        let tag = to.and_then(|to| to.tag.as_deref()).filter(|tag| is_strong(tag));
-        fields.extend(tag.map(|tag| ("if", format!("<{target}> ([{tag}])"))));
-        self.have_done(Ask { fields, ..Ask::new(method("MOVE"), &source) }).await
+        let tag = target.and_then(|target| target.tag.as_deref()).filter(|tag| is_strong(tag));
+        fields.extend(tag.map(|tag| if_tag(&to, tag)));
+        self.have_done(Ask { fields, ..Ask::new(method("MOVE"), &from) }).await
     }
 
     /// Renames as rename(2) does. The server replaces a directory with all that is in it: it is not asked to.
     async fn rename_over(&self, from: &[u8], to: &[u8]) -> Result<(), Fault> {
         let (source, paths) = (self.member(from, PROPERTIES).await?, [from, to]);
-        match self.give_name(&source, paths, None).await {
-            Err(Fault::Refused(refused)) if refused.status == StatusCode::PRECONDITION_FAILED => {}
+        let refused = match self.give_name(&source, paths, None).await {
+            Err(Fault::Refused(refused)) => refused,
             done => return done,
-        }
-        let target = self.member(to, PROPERTIES).await?;
+        };
+        let target = match self.member(to, PROPERTIES).await {
+            Err(Fault::Refused(_)) => return Err(Fault::Refused(refused)),
+            target => target?,
+        };
         match (source.is_dir, target.is_dir) {
             (false, true) => Err(Errno::EISDIR.into()),
             (true, false) => Err(Errno::ENOTDIR.into()),
@@ -268,9 +299,8 @@ impl FileServer for DavHost {
     }
 
     async fn remove_dir(&self, path: &[u8]) -> Result<(), Fault> {
-        let path = with_slash(path);
         // The server removes a directory with all that is in it.
-        match self.find(&path, "1", PROPERTIES).await? {
+        match self.find(path, "1", PROPERTIES).await? {
             Multistatus { own: Some(own), members, odd: None, .. } if members.is_empty() => {
                 if own.is_dir {
                     self.delete(&path, &own).await
@@ -321,12 +351,13 @@ fn is_strong(tag: &str) -> bool {
     tag.len() > 1 && tag.starts_with('"') && tag.ends_with('"')
 }
 
-/// The fields with which a request does nothing when the resource is another one by then. A weak tag never fits; the time of change does for
-/// the second in which servers give one.
-fn only_if_still(member: &Member) -> Vec<(&'static str, String)> {
-    match (&member.tag, member.modified.and_then(http_date_of)) {
-        (Some(tag), _) if is_strong(tag) => vec![("if-match", tag.clone())],
-        (_, Some(time)) => vec![("if-unmodified-since", time)],
-        _ => Vec::new(),
-    }
+/// The field with which a request does nothing when the resource does not have this tag any more. A weak one, which servers give in the second
+/// after a change, may be named in that of WebDAV only.
+fn only_if(url: &Url, tag: &str) -> (&'static str, String) {
+    if is_strong(tag) { ("if-match", tag.to_owned()) } else { if_tag(url, tag) }
+}
+
+/// The same by WebDAV (RFC 4918, 10.4), which can be of another resource than the one asked for.
+fn if_tag(url: &Url, tag: &str) -> (&'static str, String) {
+    ("if", format!("<{url}> ([{tag}])"))
 }

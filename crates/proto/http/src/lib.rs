@@ -4,7 +4,7 @@
 //! | source | what is here |
 //! |---|---|
 //! | RFC 3986 | [`encode_path`], [`decode_path`] |
-//! | RFC 9110 | [`Told`]: the fields of an answer about a file; [`ContentRange`], [`http_date`], [`http_date_of`] |
+//! | RFC 9110 | [`Told`]: the fields of an answer about a file; [`ContentRange`], [`http_date`] |
 //! | RFC 4918, 4331 | [`Multistatus`]: what a WebDAV server says of a collection and what is in it |
 //! | common practice | [`Index::of_html`]: index pages of Apache, nginx, Python and the like; [`Index::of_json`]: `autoindex_format json` of nginx |
 //!
@@ -24,5 +24,5 @@ pub use answer::{Part, Told, Unfit};
 pub use dav::{Member, Multistatus, NoMultistatus};
 pub use index::{Index, Indexed};
 pub use path::{decode_path, encode_path};
-pub use range::{ContentRange, http_date, http_date_of};
+pub use range::{ContentRange, http_date};
 pub use url::Url;

@@ -35,12 +35,6 @@ pub fn http_date(text: &str) -> Option<i64> {
     jiff::fmt::rfc2822::parse(text.trim()).ok().map(|date| date.timestamp().as_second())
 }
 
-/// A time in seconds since 1970 as HTTP writes it; `None` for one without a year of four digits.
-pub fn http_date_of(seconds: i64) -> Option<String> {
-    let time = jiff::Timestamp::from_second(seconds).ok()?;
-    jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&time).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,7 +62,5 @@ mod tests {
     fn dates_are_read() {
         assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(http_date("yesterday"), None);
-        assert_eq!(http_date_of(784_111_777).as_deref(), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
-        assert_eq!(http_date_of(i64::MAX), None);
     }
 }
