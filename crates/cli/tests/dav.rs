@@ -111,7 +111,7 @@ fn commands_say_what_they_say_elsewhere_and_no_password() {
     assert!(refused.contains("the login of alice") && !refused.contains("hush"), "{refused}");
     let certificate = far.server.certificate().display().to_string();
     let tls = format!("davs://localhost:{}/a/g", far.server.tls_port());
-    assert_eq!(run(&["cat", "-o", &format!("ca={certificate}"), &tls]).ok(), "one\n");
+    assert_eq!(run(&["cat", "--opt", &format!("ca={certificate}"), &tls]).ok(), "one\n");
     let untrusted = run(&["cat", &tls]).refused(1);
     assert!(untrusted.contains("ca=FILE"), "{untrusted}");
 }

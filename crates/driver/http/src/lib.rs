@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A directory of an HTTP server as a tree that is only read, in clear or over TLS (RFC 9110, 9112, 9113).
+//! A directory of an HTTP server as a tree that is only read, and of a WebDAV server as one that can be changed, in clear or over TLS
+//! (RFC 9110, 9112, 9113, 4918).
 //!
 //! [`Http`] is the toolkit's tree of a server of whole files on the crate reqwest, which makes the connections: HTTP/2 where the server
 //! offers it, keep-alive, proxies, and redirects one by one, each of which this driver permits.
@@ -42,6 +43,33 @@
 //! * A file whose length the server does not tell, as some that programs make, is `EOPNOTSUPP`: with a size of 0 it would read as empty.
 //! * Queries cannot be asked for: `?` is a character of a name.
 //! * 401 and 403 are `EACCES`, 404 and 410 `ENOENT`, 429 and 503 `EAGAIN`, and all other refusals `EIO`; the reason has the status.
+//!
+//! # WebDAV
+//!
+//! [`Dav`] reads files as [`Http`] does. The rest is its own:
+//!
+//! | operation | asks |
+//! |---|---|
+//! | listing a directory | PROPFIND with depth 1: names, kinds, sizes and times of all |
+//! | lookup, getattr | PROPFIND with depth 0; of a directory twice where the server wants it with a slash |
+//! | writing | nothing; content is staged on this machine in a spool file, also all of a file that is appended to |
+//! | close, fsync, syncfs | PROPFIND and PUT of the whole file, PROPFIND for its new tag |
+//! | mkdir | MKCOL |
+//! | unlink, rmdir | PROPFIND, with depth 1 for rmdir, and DELETE |
+//! | rename | PROPFIND, MOVE with `Overwrite: F`; PROPFIND and MOVE once more where a file is replaced, DELETE before where an empty directory is |
+//! | statfs | PROPFIND of `quota-available-bytes`; 1000 GiB where the server does not tell |
+//!
+//! * A file that was fetched, or emptied by `O_TRUNC`, replaces only what it was made of: PUT has the entity tag (`If-Match`, or `If` with
+//!   a weak one), and what another client has stored is `ESTALE`. A new one has `If-None-Match: *`, and is `EEXIST` where another client has
+//!   made one. A server without tags is asked for size and time just before.
+//! * When the answer to PUT is lost, the server's file is compared with what was sent, and sent again if it is another one. Other changes are
+//!   not made again: `EIO`.
+//! * The server removes and replaces directories with all that is in them. So one is listed before it is removed (`ENOTEMPTY`), and MOVE
+//!   replaces only what was a file just before, with its tag. What a server hides from its listings goes with a directory.
+//! * What a program has read by a handle is of one version, until this client itself stores another.
+//! * Redirects are not followed. An answer of several parts (207) to a change fails as the first of them does.
+//! * There are no permissions and no times of one's own choice (`EOPNOTSUPP`), no links, devices and locks. `upload=` changes nothing.
+//! * 412 is `ESTALE` or `EEXIST`, 409 `ENOENT`, 413 `EFBIG`, 423 `EBUSY`, 507 `ENOSPC`, all others as for HTTP.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Codec of what HTTP servers say of files: index pages, paths in URLs, ranges and times. No I/O.
+//! Codec of what HTTP servers say of files: index pages, answers of WebDAV, paths in URLs, ranges and times. No I/O.
 //!
 //! | source | what is here |
 //! |---|---|
