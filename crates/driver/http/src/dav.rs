@@ -267,19 +267,17 @@ impl FileServer for DavHost {
     }
 
     async fn send(&self, path: &[u8], _: Put, staged: &Arc<Staged>, _: u64) -> Result<(), Fault> {
-        let is_exclusive = staged.state().exclusive;
-        match self.put(path, staged).await {
-            // It may have been done before its answer was lost: then this client is the other one.
-            Err(Fault::Lost(_)) if self.has(path, staged).await.unwrap_or(false) => Ok(()),
-            Err(Fault::Known(error))
-                if !is_exclusive
-                    && matches!(error.errno, Errno::ESTALE | Errno::EEXIST)
-                    && self.has(path, staged).await.unwrap_or(false) =>
-            {
-                Ok(())
+        let (outcome, state) = (self.put(path, staged).await, staged.state());
+        // It may have been done before its answer was lost: then this client is the other one. Of files that exclude others, many look the
+        // same, most of them empty.
+        let may_be_done = match &outcome {
+            Err(Fault::Lost(_)) => !state.exclusive || state.size > 0,
+            Err(Fault::Known(error)) => {
+                !state.exclusive && matches!(error.errno, Errno::ESTALE | Errno::EEXIST)
             }
-            put => put,
-        }
+            _ => false,
+        };
+        if may_be_done && self.has(path, staged).await.unwrap_or(false) { Ok(()) } else { outcome }
     }
 
     async fn rename(&self, from: &[u8], to: &[u8], _: Option<u32>) -> Result<Option<Version>, Fault> {
@@ -303,7 +301,7 @@ impl FileServer for DavHost {
         match self.find(path, "1", PROPERTIES).await? {
             Multistatus { own: Some(own), members, odd: None, .. } if members.is_empty() => {
                 if own.is_dir {
-                    self.delete(&path, &own).await
+                    self.delete(path, &own).await
                 } else {
                     Err(Errno::ENOTDIR.into())
                 }

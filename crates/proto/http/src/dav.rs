@@ -181,7 +181,12 @@ impl Answer {
             ["resourcetype", "collection"] => self.told.is_dir = true,
             ["getcontentlength"] => self.told.size = number(text),
             ["getlastmodified"] => self.told.modified = http_date(text),
-            ["getetag"] => self.told.tag = Some(text.to_owned()).filter(|tag| !tag.is_empty()),
+            // It becomes a field of a request.
+            ["getetag"]
+                if !text.is_empty() && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) =>
+            {
+                self.told.tag = Some(text.to_owned());
+            }
             ["quota-available-bytes"] => self.told.free = number(text),
             _ => {}
         }

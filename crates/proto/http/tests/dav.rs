@@ -56,7 +56,7 @@ fn other_forms_of_servers_are_read() {
 <href><![CDATA[https://H/pub/a b/d/]]></href>
 <propstat><prop><resourcetype><collection/><calendar xmlns="urn:x"/></resourcetype>
 <quota-available-bytes>99</quota-available-bytes><getcontentlength>4096</getcontentlength>
-<x:getetag xmlns:x="urn:other">"no"</x:getetag></prop><status>HTTP/1.1 200 OK</status></propstat></response>
+<x:getetag xmlns:x="urn:other">"no"</x:getetag><getetag>"a&#13;&#10;b"</getetag></prop><status>HTTP/1.1 200 OK</status></propstat></response>
 <response><href>/pub/a%20b/closed/</href><status>HTTP/1.1 403 Forbidden</status></response></multistatus>"#;
     let Multistatus { own, members, odd, failed } = read(body);
     let d = Member { name: b"d".to_vec(), is_dir: true, free: Some(99), ..Member::default() };
