@@ -21,6 +21,7 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_sftp::DRIVER,
     outrigger_driver_ftp::DRIVER,
     outrigger_driver_http::DRIVER,
+    outrigger_driver_http::DAV_DRIVER,
     outrigger_driver_nfs::DRIVER,
     outrigger_driver_libfuse::DRIVER,
     outrigger_driver_program::DRIVER,
@@ -348,9 +349,9 @@ mod tests {
         for table in [&outrigger_driver_ftp::SHARED, &outrigger_driver_ftp::OPTIONS] {
             taken(table, |k, v| outrigger_driver_ftp::Options::default().set(k, v));
         }
-        taken(&outrigger_driver_http::OPTIONS, |k, v| {
-            outrigger_driver_http::set(&mut Default::default(), k, v)
-        });
+        for table in [&outrigger_driver_http::OPTIONS, &outrigger_driver_http::DAV_OPTIONS] {
+            taken(table, |k, v| outrigger_driver_http::set(table, &mut Default::default(), k, v));
+        }
         taken(&outrigger_driver_nfs::OPTIONS, |k, v| outrigger_driver_nfs::Options::default().set(k, v));
         taken(&outrigger_driver_libfuse::OPTIONS, |k, v| {
             outrigger_driver_libfuse::Options::default().set(k, v)

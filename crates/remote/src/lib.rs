@@ -81,8 +81,8 @@ pub use transport::{
     Stream, Tls, connect_tcp, is_quiet, receive_lines, receive_message, send_message, send_staged, within,
 };
 pub use tree::{
-    Asked, Begun, FileServer, FileTree, Found, Listing, Put, Readings, Version, find_by_listing,
-    receive_listing,
+    Asked, Begun, FileServer, FileTree, Found, Listing, Put, Readings, Version, changed_by_others,
+    find_by_listing, receive_listing,
 };
 pub use uncommitted::{Piece, StableStore, Uncommitted, UncommittedFile};
 pub use ways::Ways;

@@ -171,6 +171,12 @@ impl<F: Clone, N: Default> OpenFiles<F, N> {
         Ok(Closed { file, last: last.map(|open| open.of), was_removed })
     }
 
+    /// The handles by which a node is open.
+    pub fn handles(&self, node: Node) -> Vec<Handle> {
+        let state = self.lock();
+        state.files.iter().filter(|(_, (open, _))| *open == node).map(|(&handle, _)| handle).collect()
+    }
+
     /// Whether a node is open.
     pub fn is_open(&self, node: Node) -> bool {
         self.lock().nodes.contains_key(&node)

@@ -5,6 +5,7 @@
 //! A spool file has no name and is readable for its owner only. With a [`Keep`] it outlives the process.
 
 use crate::notes::Notes;
+use crate::tree::Version;
 use bytes::Bytes;
 use outrigger_core::{Errno, Keep, Node, Result, Time, lock};
 use std::collections::HashMap;
@@ -19,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 const NOTES: usize = 4096;
 /// What stands for a time that the server does not tell.
 const NO_TIME: i64 = i64::MIN;
+/// What stands for an entity tag that it does not tell: a hash is not that, but once in a very long time.
+const NO_TAG: u64 = 0;
 
 /// What is known of a staged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +42,9 @@ pub struct StagedState {
     pub mode: u32,
     /// When it was changed last.
     pub mtime: Time,
-    /// Size and time of change of the server's file when it was fetched, unless it was replaced by this client since: if they are
-    /// others when it is sent, another client has changed it.
-    pub seen: Option<(u64, Option<i64>)>,
+    /// What the server's file was when it was fetched, unless it was replaced by this client since: if it is another one when it is
+    /// sent, another client has changed it. With a size.
+    pub seen: Option<Version>,
     /// The number in the temporary name of an upload that was begun and has not ended; 0 for none.
     pub under_way: u64,
 }
@@ -57,6 +60,7 @@ outrigger_core::record! {
         mtime: i64,
         seen_size: u64,
         seen_time: i64,
+        seen_tag: u64,
         under_way: u64,
     }
 }
@@ -65,15 +69,18 @@ impl StagedState {
     fn note(&self, fd: RawFd, node: Node) -> Note {
         let bits = [self.dirty, self.is_new, self.nameless, self.seen.is_some(), self.exclusive];
         let flags = bits.into_iter().enumerate().map(|(bit, is_set)| u32::from(is_set) << bit).sum();
-        let (seen_size, time) = self.seen.unwrap_or_default();
+        let Version { size, modified, tag } = self.seen.unwrap_or_default();
         let StagedState { base, mode, mtime, under_way, .. } = *self;
-        let seen_time = time.unwrap_or(NO_TIME);
-        Note { fd, node, base, flags, mode, mtime: mtime.secs, seen_size, seen_time, under_way }
+        let (seen_size, seen_time) = (size.unwrap_or_default(), modified.unwrap_or(NO_TIME));
+        let (mtime, seen_tag) = (mtime.secs, tag.unwrap_or(NO_TAG));
+        Note { fd, node, base, flags, mode, mtime, seen_size, seen_time, seen_tag, under_way }
     }
 
     fn of(note: &Note, len: u64) -> Self {
         let is_set = |bit: u32| note.flags >> bit & 1 != 0;
-        let time = Some(note.seen_time).filter(|time| *time != NO_TIME);
+        let modified = Some(note.seen_time).filter(|time| *time != NO_TIME);
+        let tag = Some(note.seen_tag).filter(|tag| *tag != NO_TAG);
+        let seen = Version { size: Some(note.seen_size), modified, tag };
         StagedState {
             base: note.base,
             size: note.base.saturating_add(len),
@@ -83,7 +90,7 @@ impl StagedState {
             nameless: is_set(2),
             mode: note.mode,
             mtime: Time::new(note.mtime, 0),
-            seen: is_set(3).then_some((note.seen_size, time)),
+            seen: is_set(3).then_some(seen),
             under_way: note.under_way,
         }
     }
@@ -311,7 +318,7 @@ mod tests {
         nameless: false,
         mode: 0o600,
         mtime: Time::new(7, 0),
-        seen: Some((9, None)),
+        seen: Some(Version { size: Some(9), modified: None, tag: Some(5) }),
         under_way: 7,
     };
 

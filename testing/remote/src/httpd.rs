@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP servers of our own, on ports of the loopback device: nginx, Apache, and the one of Python, which knows no ranges.
+//! HTTP servers of our own, on ports of the loopback device: nginx, Apache, also with WebDAV, and the one of Python, which knows no ranges.
 
 use crate::programs::{find, free_port, listens, tool};
 use anyhow::{Context, Result, bail};
@@ -22,6 +22,9 @@ pub enum Httpd {
     Nginx,
     /// Apache.
     Apache,
+    /// Apache with WebDAV (mod_dav), and TLS on another port. Its tree is at `/` and, for `alice` with the password `secret`, at
+    /// `/private/`; `/moved/` leads to another host.
+    Dav,
     /// Python's `http.server`.
     Python,
 }
@@ -48,6 +51,7 @@ impl Httpd {
         let needs: &[&str] = match self {
             Httpd::Nginx => &["nginx", "openssl"],
             Httpd::Apache => &["apache2"],
+            Httpd::Dav => &["apache2", "openssl"],
             Httpd::Python => &["python3"],
         };
         needs.iter().copied().find(|name| program(name).is_none())
@@ -64,8 +68,13 @@ impl Httpd {
         }
         // The user of the server must get there.
         fs::set_permissions(dir, PermissionsExt::from_mode(0o755))?;
-        if self == Httpd::Nginx {
+        if matches!(self, Httpd::Nginx | Httpd::Dav) {
             server.make_secrets()?;
+        }
+        if self == Httpd::Dav {
+            for name in ["root", "temporary"] {
+                fs::set_permissions(dir.join(name), PermissionsExt::from_mode(0o777))?;
+            }
         }
         for _ in 0..ATTEMPTS {
             server.ports = [free_port()?, free_port()?];
@@ -102,7 +111,7 @@ impl HttpServer {
         self.ports[0]
     }
 
-    /// The port of nginx with TLS.
+    /// The port with TLS, of nginx and Apache with WebDAV.
     pub fn tls_port(&self) -> u16 {
         self.ports[1]
     }
@@ -138,7 +147,8 @@ impl HttpServer {
             ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"];
         let files = ["-addext", names, "-keyout", &file("key.pem"), "-out", &file("cert.pem")];
         tool("openssl", &[&request[..], &files].concat())?;
-        fs::write(self.dir.join("users"), "alice:{PLAIN}secret\n")?;
+        // The only form that both nginx and Apache know.
+        fs::write(self.dir.join("users"), "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n")?;
         Ok(())
     }
 
@@ -175,10 +185,26 @@ impl HttpServer {
         )
     }
 
+    /// What Apache has more with WebDAV.
+    fn dav(&self) -> String {
+        let (port, dir) = (self.ports[1], self.dir.display());
+        let names = ["dav", "dav_fs", "alias", "ssl", "auth_basic", "authn_core", "authn_file", "authz_user"];
+        let modules =
+            names.map(|name| format!("LoadModule {name}_module {MODULES}/mod_{name}.so\n")).concat();
+        format!(
+            "{modules}CustomLog {dir}/requests asked\nDavLockDB {dir}/temporary/locks\nAlias /private/ {dir}/root/\n\
+             Redirect /moved/ http://127.0.0.2:{port}/\n<Directory {dir}/root>\nDav On\n</Directory>\n\
+             <Location /private/>\nAuthType Basic\nAuthName x\nAuthUserFile {dir}/users\nRequire user alice\n</Location>\n\
+             Listen 127.0.0.1:{port}\n<VirtualHost 127.0.0.1:{port}>\nSSLEngine on\nCustomLog {dir}/requests asked\n\
+             SSLCertificateFile {dir}/cert.pem\nSSLCertificateKeyFile {dir}/key.pem\n</VirtualHost>\n"
+        )
+    }
+
     fn command(&self) -> Result<Command> {
         let (name, text) = match self.kind {
             Httpd::Nginx => ("nginx", self.nginx()),
             Httpd::Apache => ("apache2", self.apache()),
+            Httpd::Dav => ("apache2", self.apache() + &self.dav()),
             Httpd::Python => ("python3", String::new()),
         };
         let configuration = self.dir.join("configuration");
@@ -187,7 +213,7 @@ impl HttpServer {
         match self.kind {
             Httpd::Nginx => command.args(["-e", "stderr", "-c"]).arg(configuration).arg("-p").arg(&self.dir),
             // One process, in the foreground.
-            Httpd::Apache => command.arg("-X").arg("-f").arg(configuration),
+            Httpd::Apache | Httpd::Dav => command.arg("-X").arg("-f").arg(configuration),
             Httpd::Python => command
                 .args(["-u", "-m", "http.server", "--bind", "127.0.0.1", &self.ports[0].to_string()])
                 .current_dir(self.root()),

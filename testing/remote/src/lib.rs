@@ -2,7 +2,7 @@
 //! Another host for tests and benchmarks, which is this one: an SSH server, FTP, HTTP and NFS servers of our own.
 //!
 //! [`Sshd`] listens on a port of the loopback device, with keys and a configuration of its own, and ends with its sessions
-//! when it is dropped; [`Ftpd`] starts FTP servers, [`Httpd`] HTTP servers, [`Nfsd`] NFS servers. [`Line`] adds latency. Limits: only the user who runs it can log in.
+//! when it is dropped; [`Ftpd`] starts FTP servers, [`Httpd`] HTTP and WebDAV servers, [`Nfsd`] NFS servers. [`Line`] adds latency. Limits: only the user who runs it can log in.
 #![forbid(unsafe_code)]
 
 mod ftpd;

@@ -218,7 +218,7 @@ impl FileServer for Host {
         self.last_reply(transfer).await.map(drop)
     }
 
-    async fn send(&self, path: &[u8], how: Put, staged: &Staged, from: u64) -> Result<(), Fault> {
+    async fn send(&self, path: &[u8], how: Put, staged: &Arc<Staged>, from: u64) -> Result<(), Fault> {
         let verb = if how == Put::Whole { "STOR" } else { "APPE" };
         let (Transfer { mut session, data }, _) = self.transfer(&[line(verb, path)?]).await?;
         let finish = async { session.finish().await.map(drop) };

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests: connections, redirects, logins, and what is wrong with an answer.
 
+use crate::content::Content;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_http::{Told, Unfit, Url, decode_path, encode_path};
 use outrigger_toolkit_remote::{
     Authority, Fault as AnyFault, FileOptions, Lease, Login, Outage, Pool, Refusal, Start, Tls, Version,
     hash, quoted, within,
 };
-use reqwest::header::{ACCEPT_ENCODING, RANGE};
+use reqwest::header::{ACCEPT_ENCODING, LOCATION, RANGE};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, Method, Response, StatusCode};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The most redirects that one request follows.
 const REDIRECTS: usize = 10;
@@ -18,30 +21,34 @@ const REDIRECTS: usize = 10;
 /// An answer that refuses something.
 #[derive(Debug, Clone)]
 pub struct Refused {
+    pub(crate) method: Method,
     pub(crate) status: StatusCode,
+    /// Whether it leads to the same path with a slash: there is a directory.
+    pub(crate) wants_slash: bool,
     /// What to do about it, if that is known.
-    advice: String,
+    pub(crate) advice: String,
 }
 
 /// Why something was not done.
 pub(crate) type Fault = AnyFault<Refused>;
 
-impl Refused {
-    /// Whether it leads elsewhere and was not followed, as [`follow`] has it.
-    pub(crate) fn is_redirect(&self) -> bool {
-        matches!(self.status.as_u16(), 301 | 302 | 303 | 307 | 308)
-    }
-}
-
 impl Refusal for Refused {
     fn error(&self) -> Error {
-        let errno = match self.status.as_u16() {
-            _ if self.is_redirect() => Errno::EISDIR,
-            401 | 403 | 407 => Errno::EACCES,
-            404 | 410 => Errno::ENOENT,
-            405 | 501 => Errno::EOPNOTSUPP,
-            414 => Errno::ENAMETOOLONG,
-            429 | 503 => Errno::EAGAIN,
+        let errno = match (self.status.as_u16(), self.method.as_str()) {
+            _ if self.wants_slash => Errno::EISDIR,
+            (400, "PROPFIND") => Errno::EINVAL,
+            (401 | 403 | 407, _) => Errno::EACCES,
+            (404 | 410, _) => Errno::ENOENT,
+            (405, "MKCOL") => Errno::EEXIST,
+            (405 | 501, _) => Errno::EOPNOTSUPP,
+            (409, "PUT" | "MKCOL" | "MOVE") => Errno::ENOENT,
+            (412, "MOVE") => Errno::EEXIST,
+            (412, _) => Errno::ESTALE,
+            (413, _) => Errno::EFBIG,
+            (414, _) => Errno::ENAMETOOLONG,
+            (423, _) => Errno::EBUSY,
+            (429 | 503, _) => Errno::EAGAIN,
+            (507, _) => Errno::ENOSPC,
             _ => Errno::EIO,
         };
         errno.because(format!("the server says: {}{}", self.status, self.advice))
@@ -56,12 +63,42 @@ impl Refusal for Refused {
     }
 }
 
-/// The method, what is asked for, and the first and the last byte of it, if not all.
-pub(crate) type Ask<'a> = (Method, &'a Url, Option<(u64, u64)>);
+/// A request.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    pub(crate) url: &'a Url,
+    /// The first and the last byte of what is asked for, if not all.
+    pub(crate) range: Option<(u64, u64)>,
+    /// Other fields.
+    pub(crate) fields: Vec<(&'static str, String)>,
+    pub(crate) content: Content,
+}
+
+impl<'a> Ask<'a> {
+    /// One without fields and content.
+    pub(crate) fn new(method: Method, url: &'a Url) -> Self {
+        Ask { method, url, range: None, fields: Vec::new(), content: Content::None }
+    }
+
+    /// For a part of what is there.
+    pub(crate) fn part(url: &'a Url, range: (u64, u64)) -> Self {
+        Ask { range: Some(range), ..Ask::new(Method::GET, url) }
+    }
+}
+
+/// What differs between the schemes.
+pub(crate) struct Manner {
+    /// That without TLS, and that with it.
+    pub(crate) schemes: [&'static str; 2],
+    /// What becomes of each redirect.
+    pub(crate) permitted: fn(Attempt<'_>) -> Action,
+}
 
 /// A server, and how it is asked.
 pub(crate) struct Web {
     client: Client,
+    scheme: &'static str,
     tls: Tls,
     origin: Url,
     login: Login,
@@ -84,7 +121,12 @@ impl Web {
     ///
     /// # Errors
     /// `EINVAL` for a host that no URL can have, and those of [`Tls::new`].
-    pub(crate) fn new(server: &Authority, start: &Start, options: FileOptions) -> Result<Self> {
+    pub(crate) fn new(
+        server: &Authority,
+        start: &Start,
+        options: FileOptions,
+        manner: &Manner,
+    ) -> Result<Self> {
         let (login, pool, outage) = (start.login.clone(), start.pool(&options), Outage::default());
         let text = server.url(if options.tls { "https" } else { "http" });
         let odd = |why: &dyn std::fmt::Display| Errno::EINVAL.because(format!("{text}: {why}"));
@@ -92,7 +134,7 @@ impl Web {
         let tls = Tls::new(&server.host, options.ca.as_deref())?;
         let client = Client::builder()
             .tls_backend_preconfigured(tls.config(&["h2", "http/1.1"]))
-            .redirect(Policy::custom(follow))
+            .redirect(Policy::custom(manner.permitted))
             .referer(false)
             .user_agent(concat!("outrigger/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(options.timeout)
@@ -100,14 +142,17 @@ impl Web {
             .build()
             .map_err(|error| odd(&error))?;
         if !options.tls && login != Login::anonymous() {
-            tracing::warn!(host = server.host, "the password is sent in clear; https:// protects it");
+            let protects = manner.schemes[1];
+            tracing::warn!(host = server.host, "the password is sent in clear; {protects}:// protects it");
         }
-        Ok(Web { client, tls, origin, login, outage, pool, options })
+        let scheme = manner.schemes[usize::from(options.tls)];
+        Ok(Web { client, scheme, tls, origin, login, outage, pool, options })
     }
 
     /// The server, without a login.
     pub(crate) fn shown(&self) -> String {
-        self.origin.as_str().trim_end_matches('/').to_owned()
+        let origin = self.origin.as_str().trim_end_matches('/');
+        [self.scheme, origin.trim_start_matches(self.origin.scheme())].concat()
     }
 
     /// Where the file at a path is.
@@ -119,33 +164,57 @@ impl Web {
 
     /// Asks; the answer, if it is none that refuses. `reclaim` may end a transfer that waits for nothing when there are as many as
     /// may be.
-    pub(crate) async fn ask(&self, ask: Ask<'_>, reclaim: impl Fn() -> bool) -> Result<Answer, Fault> {
+    pub(crate) async fn ask(&self, ask: &Ask<'_>, reclaim: impl Fn() -> bool) -> Result<Answer, Fault> {
         let limit = self.options.timeout;
         let lease = self.pool.lease(limit, |()| true, reclaim, || async { Ok(()) }).await?;
-        let response = self.outage.connect(limit, || self.send(&ask)).await.map_err(Fault::Lost)??;
+        let response = self.outage.connect(limit, || self.send(ask)).await.map_err(Fault::Lost)??;
         let field = |name: &str| response.headers().get(name)?.to_str().ok();
         let (status, told) = (response.status(), Told::by(field));
         if status.is_success() {
             return Ok(Answer { response, told, _lease: lease });
         }
-        Err(Fault::Refused(Refused { status, advice: self.advice(status) }))
+        Err(Fault::Refused(self.refused(ask.method.clone(), &response)))
+    }
+
+    fn refused(&self, method: Method, response: &Response) -> Refused {
+        let (status, asked) = (response.status(), response.url());
+        let place = response.headers().get(LOCATION).filter(|_| status.is_redirection());
+        let place = place.and_then(|place| asked.join(place.to_str().ok()?).ok());
+        let wants_slash = place.as_ref().is_some_and(|place| is_with_slash(place, asked));
+        let advice = match place {
+            Some(place) if !wants_slash => {
+                format!("; it leads to {}: name that place", quoted(shown(place).as_bytes()))
+            }
+            _ => self.advice(status),
+        };
+        Refused { method, status, wants_slash, advice }
     }
 
     /// Sends a request. The outer error is one of connecting, after which the server may be tried again.
-    async fn send(&self, (method, url, range): &Ask<'_>) -> Result<Result<Response, Fault>> {
+    async fn send(&self, ask: &Ask<'_>) -> Result<Result<Response, Fault>> {
+        let Ask { method, url, range, fields, content } = ask;
         // Content that is compressed on the way has another size, and no ranges.
         let mut request =
             self.client.request(method.clone(), Url::clone(url)).header(ACCEPT_ENCODING, "identity");
+        for (name, value) in fields {
+            request = request.header(*name, value);
+        }
         if let Some((first, last)) = range {
             request = request.header(RANGE, format!("bytes={first}-{last}"));
         }
         if self.login != Login::anonymous() && url.origin() == self.origin.origin() {
             request = request.basic_auth(&self.login.user, Some(self.login.password.reveal()));
         }
-        let sent = within(self.options.timeout, "waiting for an answer", async {
-            Ok::<_, Error>(request.send().await)
-        });
-        let error = match sent.await {
+        let (request, progress) = content.put_into(request);
+        let mut sent = pin!(async { Ok::<_, Error>(request.send().await) });
+        let answer = loop {
+            let before = progress.load(Ordering::Relaxed);
+            let answer = within(self.options.timeout, "waiting for an answer", sent.as_mut()).await;
+            if answer.is_ok() || progress.load(Ordering::Relaxed) == before {
+                break answer;
+            }
+        };
+        let error = match answer {
             Ok(Ok(response)) => return Ok(Ok(response)),
             Ok(Err(error)) => error,
             Err(error) => return Ok(Err(Fault::Lost(error))),
@@ -172,7 +241,7 @@ impl Web {
     fn advice(&self, status: StatusCode) -> String {
         match status.as_u16() {
             401 if self.login == Login::anonymous() => {
-                let (scheme, host) = (self.origin.scheme(), self.origin.host_str().unwrap_or_default());
+                let (scheme, host) = (self.scheme, self.origin.host_str().unwrap_or_default());
                 format!("; {scheme}://USER@{host}/ or ~/.netrc names a user")
             }
             401 => format!("; it refuses the login of {}", quoted(self.login.user.as_bytes())),
@@ -181,11 +250,25 @@ impl Web {
     }
 }
 
+/// Whether this is the same path as `last` with a slash.
+fn is_with_slash(next: &Url, last: &Url) -> bool {
+    decode_path(next.path().as_bytes()) == [&decode_path(last.path().as_bytes())[..], b"/"].concat()
+}
+
+/// A place for a message: what is behind it may be secret.
+fn shown(mut place: Url) -> String {
+    // Only URLs without a host cannot have a login.
+    let _ = (place.set_username(""), place.set_password(None));
+    place.set_query(None);
+    place.set_fragment(None);
+    place.into()
+}
+
 /// What becomes of a redirect: one to the same path with a slash says that there is a directory.
-fn follow(attempt: Attempt<'_>) -> Action {
+pub(crate) fn follow(attempt: Attempt<'_>) -> Action {
     let (next, before) = (attempt.url(), attempt.previous());
     let last = &before[before.len() - 1];
-    if decode_path(next.path().as_bytes()) == [&decode_path(last.path().as_bytes())[..], b"/"].concat() {
+    if is_with_slash(next, last) {
         return attempt.stop();
     }
     let refused = match () {
@@ -201,10 +284,19 @@ fn follow(attempt: Attempt<'_>) -> Action {
     attempt.error(refused)
 }
 
+/// What becomes of a redirect of a server that is changed: a change is made there or nowhere.
+pub(crate) fn stay(attempt: Attempt<'_>) -> Action {
+    attempt.stop()
+}
+
 /// What a file of this size is, as the answer says.
 pub(crate) fn version(told: &Told, size: Option<u64>) -> Version {
-    let tag = told.tag.as_ref().map(|tag| hash(&[tag.as_bytes()]));
-    Version { size, modified: told.modified, tag }
+    Version { size, modified: told.modified, tag: told.tag.as_deref().map(tag_hash) }
+}
+
+/// Servers give a weak tag to what was changed just now, and the same as a strong one later.
+pub(crate) fn tag_hash(tag: &str) -> u64 {
+    hash(&[tag.strip_prefix("W/").unwrap_or(tag).as_bytes()])
 }
 
 /// The error for content that is not what was asked for.

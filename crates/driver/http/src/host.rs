@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server: what a tree asks of it, as requests.
 
-use crate::client::{Answer, Ask, Fault, Refused, Web, unfit, version};
+use crate::client::{Answer, Ask, Fault, Manner, Refused, Web, follow, unfit, version};
 use bytes::{Bytes, BytesMut};
 use outrigger_core::{Errno, FileKind, Parallel, Result};
 use outrigger_proto_http::{Index, Indexed, Part, Unfit, Url};
@@ -11,7 +11,9 @@ use outrigger_toolkit_remote::{
 use reqwest::{Method, StatusCode};
 
 /// What a name of an index page takes in memory beside its text, in bytes: what it says, twice while names are put in order.
-const ENTRY: usize = 448;
+pub(crate) const ENTRY: usize = 448;
+
+pub(crate) const MANNER: Manner = Manner { schemes: ["http", "https"], permitted: follow };
 
 /// An HTTP server, for [`FileTree`](outrigger_toolkit_remote::FileTree).
 pub struct Host {
@@ -29,24 +31,28 @@ pub struct Transfer {
 }
 
 impl Host {
-    async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Fault> {
-        self.web.ask(ask, || self.readings.end_one()).await
+    pub(crate) fn new(web: Web) -> Self {
+        Host { web, readings: Readings::default() }
+    }
+
+    pub(crate) async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Fault> {
+        self.web.ask(&ask, || self.readings.end_one()).await
     }
 
     /// Whether the server can be reached, whatever it says.
     pub(crate) async fn reach(&self) -> Result<()> {
-        match self.ask((Method::HEAD, &self.web.url(b"/"), None)).await {
+        match self.ask(Ask::new(Method::HEAD, &self.web.url(b"/"))).await {
             Err(Fault::Lost(error)) => Err(error),
             _ => Ok(()),
         }
     }
 
-    async fn look(&self, path: &[u8]) -> Result<Found, Fault> {
+    pub(crate) async fn look(&self, path: &[u8]) -> Result<Found, Fault> {
         let url = self.web.url(path);
-        let asked = self.ask((Method::HEAD, &url, None)).await;
+        let asked = self.ask(Ask::new(Method::HEAD, &url)).await;
         let is_dir = match &asked {
             Ok(answer) => answer.response.url().path().ends_with('/'),
-            Err(fault) => matches!(fault, Fault::Refused(refused) if refused.is_redirect()),
+            Err(fault) => matches!(fault, Fault::Refused(refused) if refused.wants_slash),
         };
         let told = match asked {
             _ if is_dir => return Ok(Found::new(FileKind::Directory)),
@@ -72,7 +78,7 @@ impl Host {
     /// says so.
     async fn look_with_slash(&self, mut url: Url, missing: Refused) -> Result<Found, Fault> {
         url.set_path(&format!("{}/", url.path()));
-        match self.ask((Method::HEAD, &url, None)).await {
+        match self.ask(Ask::new(Method::HEAD, &url)).await {
             Err(Fault::Refused(Refused { status, .. })) if status != StatusCode::UNAUTHORIZED => {
                 Err(Fault::Refused(missing))
             }
@@ -83,7 +89,7 @@ impl Host {
     /// What a file is of which HEAD does not tell the size: its first byte is asked for.
     async fn look_at_part(&self, url: &Url) -> Result<Version, Fault> {
         let range = (0, 0);
-        let Answer { response, told, .. } = self.ask((Method::GET, url, Some(range))).await?;
+        let Answer { response, told, .. } = self.ask(Ask::part(url, range)).await?;
         let size = match response.status() {
             StatusCode::PARTIAL_CONTENT => Some(told.part(range).map_err(unfit)?.size),
             _ => told.size(),
@@ -96,7 +102,7 @@ impl Host {
         if !url.path().ends_with('/') {
             url.set_path(&format!("{}/", url.path()));
         }
-        let mut answer = self.ask((Method::GET, &url, None)).await?;
+        let mut answer = self.ask(Ask::new(Method::GET, &url)).await?;
         let page = self.page(&mut answer).await?;
         let (base, kind) = (answer.response.url(), &answer.told.media_type);
         let no_index =
@@ -111,7 +117,7 @@ impl Host {
     }
 
     /// The whole content of an answer that is an index page. That all of it has come is seen to by the library.
-    async fn page(&self, answer: &mut Answer) -> Result<BytesMut, Fault> {
+    pub(crate) async fn page(&self, answer: &mut Answer) -> Result<BytesMut, Fault> {
         let mut page = BytesMut::new();
         while let Some(piece) = self.piece(answer).await? {
             self.must_fit(page.len() + piece.len())?;
@@ -120,13 +126,13 @@ impl Host {
         if answer.told.is_plain { Ok(page) } else { Err(unfit(Unfit::Compressed).into()) }
     }
 
-    fn must_fit(&self, bytes: usize) -> Result<()> {
+    pub(crate) fn must_fit(&self, bytes: usize) -> Result<()> {
         let most = self.web.options.max_listing;
         if bytes <= most {
             return Ok(());
         }
         Err(Errno::EFBIG.because(format!(
-            "the index page takes more than {most} bytes of memory; max_listing=BYTES permits more"
+            "the listing takes more than {most} bytes of memory; max_listing=BYTES permits more"
         )))
     }
 
@@ -138,7 +144,7 @@ impl Host {
 
     async fn begin_once(&self, path: &[u8], offset: u64) -> Result<Begun<Transfer>, Fault> {
         let (url, range) = (self.web.url(path), Parts::first(offset));
-        let answer = match self.ask((Method::GET, &url, Some(range))).await {
+        let answer = match self.ask(Ask::part(&url, range)).await {
             Err(Fault::Refused(refused)) if refused.status == StatusCode::RANGE_NOT_SATISFIABLE => {
                 return self.begin_at_end(&url, offset).await;
             }
@@ -160,7 +166,7 @@ impl Host {
 
     /// A transfer that has nothing to bring, of a file that ends at `offset` or before.
     async fn begin_at_end(&self, url: &Url, offset: u64) -> Result<Begun<Transfer>, Fault> {
-        let Answer { told, .. } = self.ask((Method::HEAD, url, None)).await?;
+        let Answer { told, .. } = self.ask(Ask::new(Method::HEAD, url)).await?;
         if told.size().is_some_and(|size| size > offset) {
             return Err(Errno::EIO
                 .because("the server refuses a part of the file that it says there is")
@@ -172,7 +178,7 @@ impl Host {
     /// Asks for the next part of a file. When that is refused it is a loss: the file is then asked for by its own name again, and has
     /// to be the same.
     async fn go_on(&self, transfer: &mut Transfer, range: (u64, u64)) -> Result<(), Fault> {
-        let answer = match self.ask((Method::GET, &transfer.url, Some(range))).await {
+        let answer = match self.ask(Ask::part(&transfer.url, range)).await {
             Err(Fault::Refused(refused)) => return Err(Fault::Lost(refused.error())),
             answer => answer?,
         };

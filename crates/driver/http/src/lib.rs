@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A directory of an HTTP server as a tree that is only read, in clear or over TLS (RFC 9110, 9112, 9113).
+//! A directory of an HTTP server as a tree that is only read, and of a WebDAV server as one that can be changed, in clear or over TLS
+//! (RFC 9110, 9112, 9113, 4918).
 //!
 //! [`Http`] is the toolkit's tree of a server of whole files on the crate reqwest, which makes the connections: HTTP/2 where the server
 //! offers it, keep-alive, proxies, and redirects one by one, each of which this driver permits.
@@ -42,19 +43,49 @@
 //! * A file whose length the server does not tell, as some that programs make, is `EOPNOTSUPP`: with a size of 0 it would read as empty.
 //! * Queries cannot be asked for: `?` is a character of a name.
 //! * 401 and 403 are `EACCES`, 404 and 410 `ENOENT`, 429 and 503 `EAGAIN`, and all other refusals `EIO`; the reason has the status.
+//!
+//! # WebDAV
+//!
+//! [`Dav`] reads files as [`Http`] does. The rest is its own:
+//!
+//! | operation | asks |
+//! |---|---|
+//! | listing a directory | PROPFIND with depth 1: names, kinds, sizes and times of all |
+//! | lookup, getattr | PROPFIND with depth 0; of a directory twice where the server wants it with a slash |
+//! | writing | nothing; content is staged on this machine in a spool file, also all of a file that is appended to |
+//! | close, fsync, syncfs | PROPFIND and PUT of the whole file, PROPFIND for its new tag |
+//! | mkdir | MKCOL |
+//! | unlink, rmdir | PROPFIND, with depth 1 for rmdir, and DELETE |
+//! | rename | PROPFIND, MOVE with `Overwrite: F`; PROPFIND and MOVE once more where a file is replaced, DELETE before where an empty directory is |
+//! | statfs | PROPFIND of `quota-available-bytes`; 1000 GiB where the server does not tell |
+//!
+//! * A file that was fetched, or emptied by `O_TRUNC`, replaces only what it was made of: PUT has the entity tag (`If-Match`, or `If` with
+//!   a weak one), and what another client has stored is `ESTALE`. A new one has `If-None-Match: *`, and is `EEXIST` where another client has
+//!   made one. A server without tags is asked for size and time just before.
+//! * When the answer to PUT is lost, the server's file is compared with what was sent, and sent again if it is another one. Other changes are
+//!   not made again: `EIO`.
+//! * The server removes and replaces directories with all that is in them. So one is listed before it is removed (`ENOTEMPTY`), and MOVE
+//!   replaces only what was a file just before, with its tag. What a server hides from its listings goes with a directory.
+//! * What a program has read by a handle is of one version, until this client itself stores another.
+//! * Redirects are not followed. An answer of several parts (207) to a change fails as the first of them does.
+//! * There are no permissions and no times of one's own choice (`EOPNOTSUPP`), no links, devices and locks. `upload=` changes nothing.
+//! * 412 is `ESTALE` or `EEXIST`, 409 `ENOENT`, 413 `EFBIG`, 423 `EBUSY`, 507 `ENOSPC`, all others as for HTTP.
 #![forbid(unsafe_code)]
 
 mod client;
+mod content;
+mod dav;
 mod host;
 mod options;
 
+pub use dav::DavHost;
 pub use host::Host;
-pub use options::{OPTIONS, set};
+pub use options::{DAV_OPTIONS, OPTIONS, set};
 
 use crate::client::Web;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
-use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
-use outrigger_toolkit_remote::{Authority, FileOptions, FileTree, Readings, Start};
+use outrigger_core::{Error, Keep, OptionTable, Result, Runtime, Serve, Service};
+use outrigger_toolkit_remote::{Authority, FileOptions, FileTree, Start};
 use std::sync::Arc;
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -68,6 +99,17 @@ pub const DRIVER: DriverInfo = DriverInfo {
     ..DriverInfo::NONE
 };
 
+/// That of the tree that can be changed.
+pub const DAV_DRIVER: DriverInfo = DriverInfo {
+    name: "dav",
+    opens: "directories of WebDAV servers",
+    location: "dav://[USER@]HOST[:PORT]/PATH, davs://... over TLS",
+    writable: true,
+    options: &[&DAV_OPTIONS],
+    schemes: &[DAV, Scheme { name: "davs", open: |at, given, site| open_dav(at, given, site, true), ..DAV }],
+    ..DRIVER
+};
+
 const HTTP: Scheme = Scheme {
     name: "http",
     authority: true,
@@ -75,16 +117,37 @@ const HTTP: Scheme = Scheme {
     open: |at, given, site| open(at, given, site, false),
 };
 
+const DAV: Scheme = Scheme { name: "dav", open: |at, given, site| open_dav(at, given, site, false), ..HTTP };
+
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
+    let (server, options) = asked_for(at, given, site, tls, &OPTIONS)?;
+    let opened = connect(server, options, Arc::clone(site.runtime), site.keep.cloned());
+    Ok(Arc::new(Serve(site.wait_for(opened)?)))
+}
+
+fn open_dav(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
+    let (server, options) = asked_for(at, given, site, tls, &DAV_OPTIONS)?;
+    let opened = connect_dav(server, options, Arc::clone(site.runtime), site.keep.cloned());
+    Ok(Arc::new(Serve(site.wait_for(opened)?)))
+}
+
+fn asked_for(
+    at: &str,
+    given: &dyn Given,
+    site: &Site<'_>,
+    tls: bool,
+    table: &OptionTable,
+) -> Result<(Authority, FileOptions)> {
     let mut options = FileOptions::at(site, tls);
-    given.apply(&mut |key, value| set(&mut options, key, value))?;
-    let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
-    let opened = site.wait_for(connect(server, options, runtime, keep))?;
-    Ok(Arc::new(Serve(opened)))
+    given.apply(&mut |key, value| set(table, &mut options, key, value))?;
+    Ok((Authority::parse(at)?, options))
 }
 
 /// An HTTP server, served as a tree.
 pub type Http = FileTree<Host>;
+
+/// A WebDAV server, served as a tree.
+pub type Dav = FileTree<DavHost>;
 
 /// Looks whether the server is there, and serves it from its root. Tasks run on `runtime`. With `keep`, the tree outlives this process.
 ///
@@ -98,7 +161,24 @@ pub async fn connect(
 ) -> Result<Http> {
     options.check("https://")?;
     let start = Start::find(keep.as_deref(), &server, &options)?;
-    let host = Host { web: Web::new(&server, &start, options.clone())?, readings: Readings::default() };
+    let host = Host::new(Web::new(&server, &start, options.clone(), &host::MANNER)?);
+    let base = start.base(true, async || host.reach().await.map(|()| Vec::new())).await?;
+    FileTree::open(host, base, options, runtime, keep)
+}
+
+/// The same for a WebDAV server.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_dav(
+    server: Authority,
+    options: FileOptions,
+    runtime: Arc<dyn Runtime>,
+    keep: Option<Arc<dyn Keep>>,
+) -> Result<Dav> {
+    options.check("davs://")?;
+    let start = Start::find(keep.as_deref(), &server, &options)?;
+    let host = DavHost::new(Web::new(&server, &start, options.clone(), &dav::MANNER)?);
     let base = start.base(true, async || host.reach().await.map(|()| Vec::new())).await?;
     FileTree::open(host, base, options, runtime, keep)
 }

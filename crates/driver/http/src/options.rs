@@ -4,8 +4,10 @@
 use outrigger_core::{OptionTable, Result};
 use outrigger_toolkit_remote::{FILE_OPTIONS, FileOptions, unknown_file_option};
 
-/// What [`set`] takes.
+/// The options of a tree that is only read.
 pub const OPTIONS: OptionTable = OptionTable { owner: "http", options: FILE_OPTIONS };
+/// Those of one that can be changed.
+pub const DAV_OPTIONS: OptionTable = OptionTable { owner: "dav", options: FILE_OPTIONS };
 
 /// Options of httpdirfs(1) and of programs that use libcurl, and what there is instead.
 const INSTEAD: &[(&str, &str)] = &[
@@ -24,14 +26,14 @@ const LOGIN: &str =
 const PROXY: &str =
     "proxies are those of the environment: http_proxy, https_proxy and no_proxy, with the login in their URL";
 
-/// Sets the option `key` as `-o key=value` names it.
+/// Sets the option `key` of `table` as `-o key=value` names it.
 ///
 /// # Errors
 /// `EINVAL` for an unknown option or a value it does not take; the reason says which are taken.
-pub fn set(options: &mut FileOptions, key: &str, value: &str) -> Result<()> {
-    match options.set(&OPTIONS, key, value)? {
+pub fn set(table: &OptionTable, options: &mut FileOptions, key: &str, value: &str) -> Result<()> {
+    match options.set(table, key, value)? {
         true => Ok(()),
-        false => Err(unknown_file_option(&OptionTable { owner: "http", options: &[] }, key, INSTEAD)),
+        false => Err(unknown_file_option(&OptionTable { owner: table.owner, options: &[] }, key, INSTEAD)),
     }
 }
 
@@ -44,11 +46,11 @@ mod tests {
         for (key, ours) in
             [("proxy", "https_proxy"), ("username", "USER@HOST"), ("no_verify_peer", "ca=FILE")]
         {
-            let why = set(&mut FileOptions::default(), key, "x").unwrap_err().to_string();
+            let why = set(&OPTIONS, &mut FileOptions::default(), key, "x").unwrap_err().to_string();
             assert!(why.contains("http has no option") && why.contains(ours), "{why}");
         }
         let mut options = FileOptions::default();
-        set(&mut options, "connections", "7").expect("an option");
+        set(&OPTIONS, &mut options, "connections", "7").expect("an option");
         assert_eq!(options.connections, 7);
     }
 }

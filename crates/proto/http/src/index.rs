@@ -72,7 +72,7 @@ impl Index {
 }
 
 /// Whether a file can have such a name.
-fn is_name(name: &[u8]) -> bool {
+pub(crate) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
         && !name.iter().any(|byte| b"/\0".contains(byte))
         && name.len() <= NAME_MAX

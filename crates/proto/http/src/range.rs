@@ -26,7 +26,7 @@ impl ContentRange {
 }
 
 /// Digits only: the sign that Rust's own parser takes is none here.
-fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 

@@ -154,10 +154,9 @@ impl<S: FileServer> Inner<S> {
             Ok(None) | Err(Fault::Refused(_)) => {}
             Err(fault) => return Err(fault.into()),
         }
-        let version = |found: &Found| Version { size: found.size, modified: found.modified, tag: None };
         match listed {
-            Some(listed) => Ok(version(listed)),
-            None => self.look(path).await.map(|found| version(&found)),
+            Some(listed) => Ok(Version::of(listed)),
+            None => self.look(path).await.map(|found| Version::of(&found)),
         }
     }
 

@@ -12,6 +12,7 @@ mod upload;
 mod write;
 
 pub use read::{Readings, Version};
+pub use upload::changed_by_others;
 
 use crate::diagnosis::parent;
 use crate::fault::{Fault, Refusal};
@@ -44,12 +45,14 @@ pub struct Found {
     pub mode: Option<u32>,
     /// Where a symbolic link leads, if the server says so along with the rest.
     pub target: Option<Bytes>,
+    /// A hash of the mark that the server gives to the content of a file, as an entity tag.
+    pub tag: Option<u64>,
 }
 
 impl Found {
     /// Something of which no more is known.
     pub fn new(kind: FileKind) -> Self {
-        Found { name: Bytes::new(), kind, size: None, modified: None, mode: None, target: None }
+        Found { name: Bytes::new(), kind, size: None, modified: None, mode: None, target: None, tag: None }
     }
 }
 
@@ -149,6 +152,13 @@ pub trait FileServer: Send + Sync + 'static {
     /// Whether there may be files in directories that the server does not show, as at the paths of URLs: of several names in a row
     /// the last one is asked for first.
     const HIDES_DIRECTORIES: bool = false;
+    /// Whether [`FileServer::send`] replaces a file as a whole or not at all, and only one that still is what [`StagedState`] says of it.
+    /// Then nothing goes to a temporary name, and nothing is looked at before.
+    ///
+    /// [`StagedState`]: crate::StagedState
+    const STORES_IF_UNCHANGED: bool = false;
+    /// Whether the server can append to a file.
+    const APPENDS: bool = true;
     /// What is worth asking at once.
     const PARALLEL: Parallel = Parallel { reads: 1, listings: 1 };
 
@@ -222,7 +232,7 @@ pub trait FileServer: Send + Sync + 'static {
         &self,
         _path: &[u8],
         _how: Put,
-        _staged: &Staged,
+        _staged: &Arc<Staged>,
         _from: u64,
     ) -> impl Future<Output = Asked<(), Self>> + Send {
         read_only()
@@ -237,6 +247,11 @@ pub trait FileServer: Send + Sync + 'static {
         _mode: Option<u32>,
     ) -> impl Future<Output = Asked<Option<Version>, Self>> + Send {
         read_only()
+    }
+
+    /// Renames to a name that nothing has, as far as the server can see to that.
+    fn rename_new(&self, from: &[u8], to: &[u8]) -> impl Future<Output = Asked<(), Self>> + Send {
+        async { self.rename(from, to, None).await.map(drop) }
     }
 
     /// Makes a directory, with these permissions as far as the server can.
@@ -323,7 +338,7 @@ impl<S: FileServer> FileTree<S> {
             staging,
             locks: Default::default(),
             dirs: Default::default(),
-            no_appends: Default::default(),
+            no_appends: (!S::APPENDS).into(),
             begins_anywhere: Default::default(),
             runtime: Arc::clone(&runtime),
         });

@@ -3,6 +3,7 @@
 
 use super::FileServer;
 use super::inner::Inner;
+use super::write::Emptied;
 use crate::diagnosis::Attempt;
 use crate::fault::Fault;
 use crate::silly_rename::SillyServer;
@@ -71,7 +72,9 @@ impl<S: FileServer> Inner<S> {
             None => {
                 self.server.keeps_name(&self.inodes.child(dir, &name)?)?;
                 let (node, _) = self.inodes.found(dir, &name, FileKind::Regular)?;
-                self.stage_empty(node, mode & 0o7777, true, is_new || flags.contains(OpenFlags::EXCL))
+                let exclusive = is_new || flags.contains(OpenFlags::EXCL);
+                let how = Emptied { is_new: true, exclusive, seen: None };
+                self.stage_empty(node, mode & 0o7777, how)
                     .inspect_err(|_| self.inodes.table().forget(node, 1))?;
                 let entry = self.entry(dir, &name, None)?;
                 self.inodes.table().forget(node, 1);
@@ -122,7 +125,12 @@ impl<S: FileServer> Inner<S> {
             return Err(Errno::ENOTEMPTY.into());
         }
         let mut removed = self.server.remove_dir(&path).await;
-        if let (Err(Fault::Refused(_)), Some(node)) = (&removed, dir) {
+        let may_be_silly = |fault: &Fault<_>| match fault {
+            Fault::Refused(_) => true,
+            Fault::Known(error) => error.errno == Errno::ENOTEMPTY,
+            Fault::Lost(_) => false,
+        };
+        if let Some(node) = dir.filter(|_| removed.as_ref().is_err_and(may_be_silly)) {
             // Nobody reads a file while it gets another name.
             let silly = self.open.removed().into_iter().filter(|&node| below(node));
             let _locks = self.locks.lock_all(silly).await;
@@ -156,6 +164,11 @@ impl<S: FileServer> Inner<S> {
 
     pub(super) async fn remove_file(&self, path: &[u8]) -> Result<()> {
         self.explained(self.server.remove(path).await, Attempt::Remove { path }).await
+    }
+
+    async fn rename_new_file(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let renamed = self.server.rename_new(from, to).await;
+        self.explained(renamed, Attempt::Rename { from, to, replaces: false }).await
     }
 
     async fn rename_file(&self, from: &[u8], to: &[u8]) -> Result<()> {
@@ -218,7 +231,10 @@ impl<S: FileServer> Inner<S> {
                 self.staging.update(target, |state| state.nameless = true);
             }
         }
-        let renamed = self.rename_file(&from, &to).await;
+        let renamed = match flags.contains(RenameFlags::NOREPLACE) {
+            true => self.rename_new_file(&from, &to).await,
+            false => self.rename_file(&from, &to).await,
+        };
         if let (Err(_), Some(target)) = (&renamed, target.filter(|&target| self.open.is_removed(target))) {
             self.silly_rename().put_back((to_dir, &to_name), target).await;
         }

@@ -261,7 +261,7 @@ impl<S: FileServer> Driver for FileTree<S> {
         self.run(async move |inner| {
             let _lock = inner.locks.lock(op.node).await;
             let at = if appends { u64::MAX } else { op.offset };
-            let staged = inner.stage(op.node, at).await?;
+            let staged = inner.stage_for((op.node, Some(op.handle)), at).await?;
             let at = if appends { staged.state().size } else { op.offset };
             let data = op.data.into_bytes()?;
             staged.write(at, &data)?;
@@ -382,7 +382,8 @@ impl<S: FileServer> Inner<S> {
         }
         let found = match self.look(&path).await {
             Ok(found) => found,
-            Err(error) if error.errno == Errno::ENOENT => return None,
+            // Some servers do not even understand what is below a file.
+            Err(error) if matches!(error.errno, Errno::ENOENT | Errno::EINVAL) => return None,
             Err(error) => return Some(Err(error)),
         };
         let (mut dir, mut entries) = (op.dir, Vec::new());

@@ -23,6 +23,9 @@ const TRIALS: u32 = 3;
 /// The number of no version of a file, for a handle by which nothing can be read any more.
 const NO_VERSION: NonZero<u64> = NonZero::<u64>::MIN;
 
+/// That of what this client has stored itself.
+pub(super) const OUR_VERSION: NonZero<u64> = NonZero::<u64>::MAX;
+
 /// Size and time of a file when a transfer began, where the server says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Version {
@@ -35,6 +38,11 @@ pub struct Version {
 }
 
 impl Version {
+    /// What was found.
+    pub(super) fn of(found: &Found) -> Self {
+        Version { size: found.size, modified: found.modified, tag: found.tag }
+    }
+
     /// The same, where both are known.
     pub fn complete(self) -> Option<Self> {
         self.size.and(self.modified).map(|_| self)

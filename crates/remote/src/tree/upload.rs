@@ -57,16 +57,19 @@ impl<S: FileServer> Inner<S> {
             }
             staged = self.complete(node, &path, &staged).await?;
         }
-        self.is_unchanged(&path, staged.state().seen).await?;
+        if !S::STORES_IF_UNCHANGED {
+            self.is_unchanged(&path, staged.state().seen).await?;
+        }
         let version = self.store(node, &path, &staged).await?;
         if refusal.is_some_and(|refusal| refusal.is_for_good()) {
             self.no_appends.store(true, Ordering::Relaxed);
         }
         self.staging.update(node, |state| {
             (state.dirty, state.is_new, state.exclusive, state.under_way) = (false, false, false, 0);
-            state.seen = version.and_then(|version| Some((version.size?, version.modified)));
+            state.seen = version.filter(|version| version.size.is_some());
         });
         self.server.readings().take(node);
+        self.now_ours(node);
         Ok(())
     }
 
@@ -99,14 +102,11 @@ impl<S: FileServer> Inner<S> {
     }
 
     /// Whether the server's file still is the one that was fetched: changes of others are not undone.
-    async fn is_unchanged(&self, path: &[u8], seen: Option<(u64, Option<i64>)>) -> Result<()> {
-        let Some((size, modified)) = seen else { return Ok(()) };
-        let now = self.version(path, None).await?;
-        if (now.size, now.modified) == (Some(size), modified) {
-            return Ok(());
+    async fn is_unchanged(&self, path: &[u8], seen: Option<Version>) -> Result<()> {
+        match seen {
+            Some(seen) if self.version(path, None).await? != seen => Err(changed_by_others()),
+            _ => Ok(()),
         }
-        Err(Errno::ESTALE
-            .because("the file was changed by others since it was opened; what was written is not stored"))
     }
 
     /// The number in the temporary name, noted; the one of a former process, so that what it has left is replaced.
@@ -119,7 +119,7 @@ impl<S: FileServer> Inner<S> {
     /// Appends what was staged. After a lost connection, what had arrived of it is not sent again. The refusal of a server that takes
     /// nothing of it, but may take the whole file: so is one that does not append at all, or not to a file that is closed to who
     /// has it open.
-    async fn append(&self, node: Node, path: &[u8], staged: &Staged) -> Result<Option<S::Refusal>> {
+    async fn append(&self, node: Node, path: &[u8], staged: &Arc<Staged>) -> Result<Option<S::Refusal>> {
         let state = staged.state();
         let (mut begun, mut repeats) = (state.under_way != 0, Repeats::default());
         loop {
@@ -145,9 +145,9 @@ impl<S: FileServer> Inner<S> {
     }
 
     /// Sends a whole file: under another name first, where the directory permits that. What the server has then, if it tells.
-    async fn store(&self, node: Node, path: &[u8], staged: &Staged) -> Result<Option<Version>> {
+    async fn store(&self, node: Node, path: &[u8], staged: &Arc<Staged>) -> Result<Option<Version>> {
         let state = staged.state();
-        if !self.options.temporary {
+        if S::STORES_IF_UNCHANGED || !self.options.temporary {
             return self.store_directly(path, staged).await;
         }
         // One name for all attempts: each replaces what the one before has left.
@@ -194,9 +194,9 @@ impl<S: FileServer> Inner<S> {
         Err(self.why(fault, Attempt::Make { path }).await)
     }
 
-    async fn store_directly(&self, path: &[u8], staged: &Staged) -> Result<Option<Version>> {
+    async fn store_directly(&self, path: &[u8], staged: &Arc<Staged>) -> Result<Option<Version>> {
         let StagedState { exclusive, is_new, mode, .. } = staged.state();
-        if exclusive {
+        if exclusive && !S::STORES_IF_UNCHANGED {
             self.is_free(path).await?;
         }
         let mode = mode & 0o7777;
@@ -277,6 +277,12 @@ impl<S: FileServer> Inner<S> {
             }
         }
     }
+}
+
+/// The error for a file that is not what was opened any more.
+pub fn changed_by_others() -> Error {
+    Errno::ESTALE
+        .because("the file was changed by others since it was opened; what was written is not stored")
 }
 
 /// Whether a server refuses because it has no room, for more or at all.

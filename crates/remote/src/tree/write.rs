@@ -2,6 +2,7 @@
 //! Writing: content is staged on this machine, and sent as a whole when the file is closed or synchronised.
 
 use super::inner::Inner;
+use super::read::OUR_VERSION;
 use super::{FileServer, Version};
 use crate::fault::Fault;
 use crate::open_files::Closed;
@@ -15,13 +16,21 @@ use std::sync::atomic::Ordering;
 /// How much of a file is fetched at once, in bytes.
 const PIECE: usize = 1 << 18;
 
+/// A file that is staged empty, as [`StagedState`] has it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Emptied {
+    pub(super) is_new: bool,
+    pub(super) exclusive: bool,
+    pub(super) seen: Option<Version>,
+}
+
 impl<S: FileServer> Inner<S> {
     /// The staged file of a node, in which places from `from` on can be written; the caller holds the lock of the node.
     pub(super) async fn stage(&self, node: Node, from: u64) -> Result<Arc<Staged>> {
         self.stage_for((node, None), from).await
     }
 
-    /// The same, for who reads by `handle`.
+    /// The same, for who reads or writes by `handle`.
     pub(super) async fn stage_for(
         &self,
         (node, handle): (Node, Option<Handle>),
@@ -53,7 +62,7 @@ impl<S: FileServer> Inner<S> {
             under_way: 0,
             mode: listed.mode.unwrap_or(0o644),
             mtime: self.runtime.wall(),
-            seen: seen.map(|Version { modified, .. }| (size, modified)),
+            seen: seen.map(|version| Version { size: Some(size), ..version }),
         })?;
         if base == 0 {
             self.fetch((node, handle), &staged, size).await?;
@@ -89,11 +98,11 @@ impl<S: FileServer> Inner<S> {
     /// Stages the whole of a file of which only what is appended is staged, for a server that does not append.
     pub(super) async fn complete(&self, node: Node, path: &[u8], tail: &Staged) -> Result<Arc<Staged>> {
         let state = tail.state();
-        let Version { size, modified, .. } = self.version(path, None).await?;
-        if size.is_some_and(|size| size != state.base) {
+        let version = self.version(path, None).await?;
+        if version.size.is_some_and(|size| size != state.base) {
             return Err(Errno::ESTALE.because("the file was changed by others while it was appended to"));
         }
-        let seen = Some((state.base, modified));
+        let seen = Some(Version { size: Some(state.base), ..version });
         let whole = self.staging.spool(StagedState { base: 0, size: 0, seen, ..state })?;
         self.fetch((node, None), &whole, state.base).await?;
         let mut at = state.base;
@@ -111,17 +120,18 @@ impl<S: FileServer> Inner<S> {
         if state.dirty || state.nameless || state.seen.is_some() {
             return Ok(());
         }
-        let Version { size, modified, .. } = self.version(&path.clone()?, None).await?;
-        if size != Some(state.size) {
+        let version = self.version(&path.clone()?, None).await?;
+        if version.size != Some(state.size) {
             return Err(Errno::ESTALE.because("the file was changed by others since it was stored"));
         }
-        self.staging.update(node, |now| now.seen = Some((state.size, modified)));
+        self.staging.update(node, |now| now.seen = Some(version));
         Ok(())
     }
 
-    /// Stages an empty file; `is_new` when the server has none of its name, `exclusive` when it must not have one until then.
-    pub(super) fn stage_empty(&self, node: Node, mode: u32, is_new: bool, exclusive: bool) -> Result<()> {
+    /// Stages an empty file that is new or `seen`; `exclusive` when the server must not have one of its name until then.
+    pub(super) fn stage_empty(&self, node: Node, mode: u32, how: Emptied) -> Result<()> {
         self.staging.end(node);
+        let Emptied { is_new, exclusive, seen } = how;
         let state = StagedState {
             base: 0,
             size: 0,
@@ -132,9 +142,30 @@ impl<S: FileServer> Inner<S> {
             under_way: 0,
             mode,
             mtime: self.runtime.wall(),
-            seen: None,
+            // Elsewhere what is going to be replaced is not looked at, since it is not to be kept.
+            seen: seen.filter(|seen| S::STORES_IF_UNCHANGED && seen.size.is_some()),
         };
         self.staging.begin(node, state).map(drop)
+    }
+
+    /// The server has what was staged of a file: who has read what that was made of goes on with it, and who has read another version does
+    /// not.
+    pub(super) fn now_ours(&self, node: Node) {
+        if !S::TELLS_VERSIONS {
+            return;
+        }
+        let mut versions = lock(&self.versions);
+        versions.forget(node);
+        let base = versions.of_staged.insert(node, OUR_VERSION);
+        for handle in self.open.handles(node) {
+            let read = versions.of_handles.get(&handle).copied();
+            if base.is_none() || read == base {
+                versions.of_handles.remove(&handle);
+                if let Some(notes) = self.open.notes() {
+                    notes.change(handle, |own| own[0] = 0);
+                }
+            }
+        }
     }
 
     /// The content of a staged file was changed.
@@ -156,12 +187,13 @@ impl<S: FileServer> Inner<S> {
         let known = self.staging.get(node).map(|staged| staged.state());
         match (size, known) {
             // Nothing of what was there is needed.
-            (0, Some(StagedState { mode, is_new, exclusive, nameless: false, .. })) => {
-                self.stage_empty(node, mode, is_new, exclusive)?
+            (0, Some(StagedState { mode, is_new, exclusive, seen, nameless: false, .. })) => {
+                self.stage_empty(node, mode, Emptied { is_new, exclusive, seen })?
             }
             (0, None) => {
                 let listed = self.look(&self.inodes.path(node)?).await?;
-                self.stage_empty(node, listed.mode.unwrap_or(0o644), false, false)?;
+                let seen = Some(Version::of(&listed));
+                self.stage_empty(node, listed.mode.unwrap_or(0o644), Emptied { seen, ..Emptied::default() })?;
             }
             _ => self.stage(node, size).await?.resize(size)?,
         }

@@ -3,20 +3,30 @@
 
 use outrigger_client::{Client, Follow, Inode, Settings};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Keep, Result, Runtime, Serve};
-use outrigger_driver_http::{connect, set};
+use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
+use outrigger_driver_http::{DAV_OPTIONS, OPTIONS, connect, connect_dav, set};
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{Authority, FileOptions};
 use std::sync::Arc;
 
-/// The tree of the server at `place`; with the option `tls` over TLS.
+/// The tree of the HTTP server at `place`, or after `dav://` of a WebDAV server; with the option `tls` over TLS.
 pub fn client(place: &str, options: &[(&str, &str)], keep: Option<Arc<dyn Keep>>) -> Result<Client> {
+    let (table, place) = match place.strip_prefix("dav://") {
+        Some(place) => (&DAV_OPTIONS, place),
+        None => (&OPTIONS, place),
+    };
     let mut chosen = FileOptions { netrc: None, ..FileOptions::default() };
-    options.iter().for_each(|(key, value)| set(&mut chosen, key, value).expect("an option"));
+    options.iter().for_each(|(key, value)| set(table, &mut chosen, key, value).expect("an option"));
     let (threads, server) = (Arc::new(Threads::new()), Authority::parse(place).expect("a server"));
     let runtime = Arc::clone(&threads) as Arc<dyn Runtime>;
-    let tree = threads.handle().block_on(connect(server, chosen, Arc::clone(&runtime), keep))?;
-    Ok(Client::new(Arc::new(Serve(tree)), runtime, Settings::default()))
+    let opened = async {
+        let runtime = Arc::clone(&runtime);
+        Ok::<_, Error>(match table.owner {
+            "dav" => Arc::new(Serve(connect_dav(server, chosen, runtime, keep).await?)) as Arc<dyn Service>,
+            _ => Arc::new(Serve(connect(server, chosen, runtime, keep).await?)),
+        })
+    };
+    Ok(Client::new(threads.handle().block_on(opened)?, Arc::clone(&runtime), Settings::default()))
 }
 
 /// All of a file.

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A WebDAV server of our own, by commands and mounted.
+
+mod support;
+
+use outrigger_remote::{HttpServer, Httpd};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use support::{Place, can_mount, kill_server};
+
+/// A server, and a place beside it.
+struct Far {
+    place: Place,
+    server: HttpServer,
+}
+
+impl Far {
+    /// `None` where no server can be; says so.
+    fn new() -> Option<Self> {
+        if let Some(missing) = Httpd::Dav.missing() {
+            assert!(std::env::var_os("CI").is_none(), "{missing} must be here");
+            eprintln!("SKIPPED: there is no {missing}");
+            return None;
+        }
+        if !can_mount() {
+            return None;
+        }
+        let place = Place::new();
+        fs::create_dir(place.at("httpd")).unwrap();
+        fs::set_permissions(place.at(""), PermissionsExt::from_mode(0o755)).unwrap();
+        let server = Httpd::Dav.start(&place.at("httpd")).unwrap();
+        Some(Far { place, server })
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("dav://127.0.0.1:{}{path}", self.server.port())
+    }
+
+    fn mount(&self, more: &[&str]) {
+        self.place.run(&[&["mount", &self.at("/"), "m"], more].concat()).ok();
+    }
+
+    /// A file that another client has written.
+    fn by_others(&self, name: &str, text: &str) {
+        let path = self.server.root().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+    }
+}
+
+/// A tree with many small files, a large one, odd names and an empty directory.
+fn tree(place: &Place, name: &str) {
+    for number in 0..50_u32 {
+        let text = format!("{number}\n").repeat(number as usize);
+        place.file(&format!("{name}/d{}/file {number}", number % 5), text);
+    }
+    for odd in ["-large*", "100%", "what?", "#1", "\u{fc}ber", "'\"<&>", "a\\b", "%41"] {
+        place.file(&format!("{name}/odd/{odd}"), odd);
+    }
+    let large: Vec<u8> =
+        (0..1_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    place.file(&format!("{name}/large"), large);
+    fs::create_dir(place.at(name).join("empty")).unwrap();
+}
+
+fn sums(place: &Place, dir: &Path) -> String {
+    let command = "cd \"$0\" && find . -type f -exec sha256sum {} + | sort && find . -type d | sort";
+    place.run_as("sh", &["-c", command, &dir.display().to_string()]).ok()
+}
+
+#[test]
+fn trees_are_copied_both_ways_by_commands_and_through_a_mount() {
+    let Some(far) = Far::new() else { return };
+    let (place, at_server) = (&far.place, far.server.root());
+    tree(place, "tree");
+    let expected = sums(place, &place.at("tree"));
+    place.run(&["cp", "-r", "tree", &far.at("/")]).ok();
+    assert_eq!(sums(place, &at_server.join("tree")), expected);
+    place.run(&["cp", "-r", &far.at("/tree"), "back"]).ok();
+    assert_eq!(sums(place, &place.at("back")), expected);
+    far.mount(&[]);
+    place.run_as("cp", &["-r", "tree", "m/mounted"]).ok();
+    assert_eq!(sums(place, &at_server.join("mounted")), expected);
+    place.run_as("cp", &["-r", "m/tree", "again"]).ok();
+    assert_eq!(sums(place, &place.at("again")), expected);
+    place.run_as("rm", &["-r", "m/mounted"]).ok();
+    place.run(&["rm", "-r", &far.at("/tree")]).ok();
+    assert_eq!(fs::read_dir(at_server).unwrap().count(), 0);
+}
+
+#[test]
+fn commands_say_what_they_say_elsewhere_and_no_password() {
+    let Some(far) = Far::new() else { return };
+    let run = |args: &[&str]| far.place.run(args);
+    run(&["mkdir", "-p", &far.at("/a/b%20c")]).ok();
+    far.place.file("one", "one\n");
+    run(&["cp", "one", &far.at("/a/b%20c/f")]).ok();
+    assert_eq!(run(&["cat", &far.at("/a/b%20c/f")]).ok(), "one\n");
+    assert_eq!(run(&["ls", &far.at("/a")]).ok(), "b c\n");
+    let full = run(&["rmdir", &far.at("/a/b%20c")]).refused(1);
+    assert!(full.contains("Directory not empty"), "{full}");
+    run(&["mv", &far.at("/a/b%20c/f"), &far.at("/a/g")]).ok();
+    assert_eq!(fs::read_to_string(far.server.root().join("a/g")).unwrap(), "one\n");
+    let refused = run(&["cat", &far.at("/private/a/g")]).refused(1);
+    assert!(refused.contains("401") && refused.contains("dav://USER@"), "{refused}");
+    let login = far.at("/private/a/g").replace("dav://", "dav://alice:secret@");
+    assert_eq!(run(&["cat", &login]).ok(), "one\n");
+    let refused = run(&["cat", &login.replace("secret", "hush")]).refused(1);
+    assert!(refused.contains("the login of alice") && !refused.contains("hush"), "{refused}");
+    let certificate = far.server.certificate().display().to_string();
+    let tls = format!("davs://localhost:{}/a/g", far.server.tls_port());
+    assert_eq!(run(&["cat", "--opt", &format!("ca={certificate}"), &tls]).ok(), "one\n");
+    let untrusted = run(&["cat", &tls]).refused(1);
+    assert!(untrusted.contains("ca=FILE"), "{untrusted}");
+}
+
+#[test]
+fn files_change_through_a_mount_as_on_a_disk() {
+    let Some(far) = Far::new() else { return };
+    let (m, at_server) = (far.place.at("m"), far.server.root());
+    far.mount(&[]);
+    fs::write(m.join("f"), "one two three").unwrap();
+    File::options().write(true).open(m.join("f")).unwrap().write_all_at(b"TWO", 4).unwrap();
+    File::options().append(true).open(m.join("f")).unwrap().write_all(b" four").unwrap();
+    assert_eq!(fs::read_to_string(at_server.join("f")).unwrap(), "one TWO three four");
+    File::options().write(true).open(m.join("f")).unwrap().set_len(7).unwrap();
+    assert_eq!(fs::read_to_string(at_server.join("f")).unwrap(), "one TWO");
+    fs::create_dir_all(m.join("d/e")).unwrap();
+    fs::rename(m.join("f"), m.join("d/g")).unwrap();
+    fs::rename(m.join("d"), m.join("h")).unwrap();
+    assert_eq!(fs::read_to_string(at_server.join("h/g")).unwrap(), "one TWO");
+    assert_eq!(fs::remove_dir(m.join("h")).unwrap_err().raw_os_error(), Some(39));
+    fs::write(m.join("new"), "over").unwrap();
+    fs::rename(m.join("new"), m.join("h/g")).unwrap();
+    assert_eq!(fs::read_to_string(at_server.join("h/g")).unwrap(), "over");
+    // A program that is still reading a file when that is removed goes on.
+    let mut open = File::open(m.join("h/g")).unwrap();
+    fs::remove_file(m.join("h/g")).unwrap();
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    drop(open);
+    assert_eq!(text, "over");
+    fs::remove_dir_all(m.join("h")).unwrap();
+    far.place.run(&["umount", "m"]).ok();
+    assert_eq!(fs::read_dir(at_server).unwrap().count(), 0);
+}
+
+#[test]
+fn what_another_client_changes_while_a_file_is_open_is_not_replaced() {
+    let Some(far) = Far::new() else { return };
+    far.by_others("f", "before");
+    far.mount(&[]);
+    let mut file = File::options().append(true).open(far.place.at("m/f")).unwrap();
+    file.write_all(b" ours").unwrap();
+    far.by_others("f", "of another client");
+    assert!(file.sync_all().is_err());
+    drop(file);
+    assert_eq!(fs::read_to_string(far.server.root().join("f")).unwrap(), "of another client");
+}
+
+#[test]
+fn a_mount_survives_the_death_of_its_process_and_of_its_server() {
+    let Some(mut far) = Far::new() else { return };
+    far.mount(&[]);
+    let mut file = File::create(far.place.at("m/f")).unwrap();
+    file.write_all(b"before, ").unwrap();
+    kill_server(&far.place, "KILL");
+    file.write_all(b"after").unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(far.server.root().join("f")).unwrap(), b"before, after");
+    far.server.stop();
+    far.server.start().unwrap();
+    file.write_all(b", again").unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(far.place.at("m/f")).unwrap(), b"before, after, again");
+}
+
+#[test]
+fn a_program_sees_hosts_by_their_scheme() {
+    let Some(far) = Far::new() else { return };
+    far.by_others("f", "content\n");
+    let path = format!("/dav/127.0.0.1:{}", far.server.port());
+    let command = format!("cat {path}/f && echo new > {path}/new");
+    assert_eq!(far.place.run(&["run", "--", "sh", "-c", &command]).ok(), "content\n");
+    assert_eq!(fs::read_to_string(far.server.root().join("new")).unwrap(), "new\n");
+}
