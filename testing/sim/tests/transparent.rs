@@ -56,12 +56,13 @@ fn assert_transparent(name: &str, ops: &[OpCode], wrap: Wrap) {
 }
 
 #[test]
-fn trace_changes_nothing_in_either_format_nor_when_off() {
-    for start in [None, Some(Format::Human), Some(Format::Json)] {
+fn trace_changes_nothing_in_any_format_nor_when_off() {
+    for start in [None, Some(Format::Human), Some(Format::Json), Some(Format::Ended)] {
         let wrap: Wrap = match start {
             None => |stack, sim| stack.push(Trace::new(sim.clone()).0).expect("any order is good"),
             Some(Format::Human) => |stack, sim| traced(stack, sim, Format::Human),
             Some(Format::Json) => |stack, sim| traced(stack, sim, Format::Json),
+            Some(Format::Ended) => |stack, sim| traced(stack, sim, Format::Ended),
         };
         assert_transparent("trace", OpCode::ALL, wrap);
     }
