@@ -87,8 +87,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "outrigger run -- grep -r main /sftp/build@host/src",
             "outrigger run --map /data=disk.img --read-only -- python3 analyse.py /data",
+            "outrigger run --cow -- make install",
+            "outrigger run --audit audit.ndjson --map /data=backup.tar.zst::/ -- ls -R /data",
         ],
     ),
+    ("attach", &["outrigger attach 4711", "outrigger attach --map /data=backup.tar.zst::/ 4711"]),
+    ("detach", &["outrigger detach 4711"]),
+    ("commit", &["outrigger commit", "outrigger commit changes"]),
+    ("discard", &["outrigger discard", "outrigger discard changes"]),
     ("serve", &["outrigger serve nfs disk.img"]),
     (
         "serve nfs",
@@ -211,7 +217,7 @@ const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
         &["mount", "guard", "serve", "status", "doctor"],
         "Where reports of crashes are kept, and what clients of a server need after it was started again.",
     ),
-    ("XDG_CONFIG_HOME", &["run"], "Where the file outrigger/mounts is; ~/.config by default."),
+    ("XDG_CONFIG_HOME", &["run", "attach"], "Where the file outrigger/mounts is; ~/.config by default."),
     ("STATE_DIRECTORY", &["serve"], "As --state; systemd(1) sets it."),
     (
         "XDG_RUNTIME_DIR",
