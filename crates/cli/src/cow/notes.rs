@@ -167,3 +167,31 @@ pub fn close(path: &Path, mode: u32) -> io::Result<()> {
 pub fn clean(place: &Place, path: &Path) -> io::Result<()> {
     temporaries(path).iter().try_for_each(|name| remove_tree(&place.sibling(name)?.path()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_only_its_second_temporary_name_is_put_back_and_nothing_else_is_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let (moved, there) = (dir.join("moved"), dir.join("there"));
+        let at = |path: &Path, number: usize| path.with_file_name(&temporaries(path)[number]);
+        fs::create_dir(at(&moved, 1)).unwrap();
+        fs::write(at(&moved, 0), "new").unwrap();
+        fs::write(&there, "new").unwrap();
+        fs::create_dir(at(&there, 1)).unwrap();
+        fs::set_permissions(&there, Permissions::from_mode(0o700)).unwrap();
+        Notes::open(&dir).unwrap().begin("temporary", [&*moved, &*there]).unwrap();
+        Notes::open(&dir).unwrap().opens(&moved, 0o500).unwrap();
+        fs::set_permissions(at(&moved, 1), Permissions::from_mode(0o700)).unwrap();
+        let notes = Notes::open(&dir).unwrap();
+        assert!(moved.is_dir() && !at(&moved, 1).exists() && at(&moved, 0).exists());
+        assert!(there.is_file() && at(&there, 1).is_dir());
+        assert_eq!(fs::metadata(&moved).unwrap().mode() & 0o7777, 0o500);
+        assert_eq!(notes.noted.unfinished().len(), 4);
+        clean(&Place::of(&there).unwrap(), &there).unwrap();
+        assert!(!at(&there, 1).exists() && there.exists());
+    }
+}
