@@ -86,7 +86,7 @@ impl<'a> Commit<'a> {
         self.prepare(changes)?;
         let is_last = |change: &&Change| change.became == Became::Removed || is_former_dir(change);
         let (last, first): (Vec<_>, Vec<_>) = changes.iter().partition(is_last);
-        for change in &first {
+        for change in first.iter().filter(|change| !is_settled_only(change)) {
             let result = self.put(change, &[]);
             self.step(result, change)?;
         }
@@ -188,10 +188,6 @@ impl<'a> Commit<'a> {
     /// that goes.
     fn put(&mut self, change: &Change, within: &[&Change]) -> io::Result<()> {
         let Some((upper, mine)) = &change.upper else { return Ok(()) };
-        let is_settled_later = mine.is_dir() && change.became == Became::Modified;
-        if is_settled_later {
-            return Ok(());
-        }
         let place = self.reach(&change.path).map_err(moved)?;
         if mine.is_dir() && change.became == Became::Added {
             return make(upper, mine, &place.path()).map(drop).map_err(|error| self.in_the_way(error));
@@ -306,9 +302,11 @@ impl<'a> Commit<'a> {
             let Some((upper, mine)) = &change.upper else { continue };
             self.opened.remove(&change.path);
             let place = Place::of(&change.path).map_err(moved);
-            place
-                .and_then(|place| adorn(upper, mine, change.real.as_ref(), &place.path()))
-                .map_err(|error| stopped(change, error, self.done))?;
+            let settled = place.and_then(|place| adorn(upper, mine, change.real.as_ref(), &place.path()));
+            match is_settled_only(change) {
+                true => self.step(settled, change)?,
+                false => settled.map_err(|error| stopped(change, error, self.done))?,
+            }
         }
         Ok(())
     }
@@ -337,6 +335,12 @@ impl<'a> Commit<'a> {
 /// Whether something else takes the place of a directory.
 fn is_former_dir(change: &Change) -> bool {
     change.became == Became::Replaced && change.real.as_ref().is_some_and(Metadata::is_dir)
+}
+
+/// Whether a directory gets other attributes, and nothing else.
+fn is_settled_only(change: &Change) -> bool {
+    let is_dir = change.upper.as_ref().is_some_and(|(_, mine)| mine.is_dir());
+    is_dir && change.became == Became::Modified
 }
 
 /// Whether a file is made anew, and not changed in place.
