@@ -525,6 +525,7 @@ fn directories_that_their_owner_made_read_only_are_committed() {
         "chmod u+w d; rm d/f; chmod a-w d",
         "rm e/f; chmod a-w e",
         "chmod u+w d; rm d/f; rmdir d; echo file >d",
+        "mkdir -p g/h; echo x >g/h/x; chmod 500 g/h g",
     ];
     fs::copy(PROGRAM, place.at("program")).unwrap();
     let mut script = String::from("set -e; ");
@@ -540,11 +541,13 @@ fn directories_that_their_owner_made_read_only_are_committed() {
             "for w in a b; do (cd mine/${{w}}{number}; find . -printf '%p %m %y\\n' | sort >../$w); done; diff mine/a mine/b; "
         );
     }
+    script += "./program run --cow=mine/kept -- sh -ec 'echo x >drop/x'; ./program commit mine/kept >&2";
     place.file("script", &script);
-    let setup = "chmod 755 .; mkdir mine; chown nobody:nogroup mine; mknod fuse c 10 229; chmod 666 fuse
+    let setup = "chmod 755 .; mkdir mine; mkdir -m 733 drop; chown nobody:nogroup mine; mknod fuse c 10 229; chmod 666 fuse
         mount --bind fuse /dev/fuse
         exec setpriv --reuid nobody --regid nogroup --clear-groups --bounding-set=-all timeout 100 sh script";
     place.run_as("unshare", &["-m", "sh", "-ec", setup]).ok();
+    assert_eq!(fs::read_to_string(place.at("drop/x")).unwrap(), "x\n");
 }
 
 #[test]

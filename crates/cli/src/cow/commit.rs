@@ -20,6 +20,7 @@ use rustix::io::Errno as Number;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, Metadata, Permissions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -78,11 +79,13 @@ impl<'a> Commit<'a> {
         let closed = self.opened.iter().try_for_each(|(path, mode)| {
             close(path, *mode).map_err(|error| failed("cannot restore the permissions of", path, error))
         });
-        applied.and(closed)?;
-        store(&changes)
+        let systems = applied?;
+        closed?;
+        store(&systems)
     }
 
-    fn steps(&mut self, changes: &[Change]) -> Result<(), Failure> {
+    /// All steps; the file systems that were changed.
+    fn steps(&mut self, changes: &[Change]) -> Result<HashMap<u64, OwnedFd>, Failure> {
         self.prepare(changes)?;
         let is_last = |change: &&Change| change.became == Became::Removed || is_former_dir(change);
         let (last, first): (Vec<_>, Vec<_>) = changes.iter().partition(is_last);
@@ -108,7 +111,10 @@ impl<'a> Commit<'a> {
                 self.step(result, change)?;
             }
         }
-        self.settle(&first)
+        // The permissions that directories get may forbid to open them.
+        let systems = changed_systems(changes)?;
+        self.settle(&first)?;
+        Ok(systems)
     }
 
     /// Removes what a former attempt has left, and notes which temporary names are used.
@@ -146,13 +152,13 @@ impl<'a> Commit<'a> {
         (self.tell)(change)
     }
 
-    /// The place of a path, in whose directory its owner can make and remove names.
+    /// The place of a path, in whose directory its owner can see, make and remove names.
     fn reach(&mut self, path: &Path) -> io::Result<Place> {
         let place = Place::of(path)?;
         let dir = fs::metadata(place.dir())?;
         let user = rustix::process::geteuid();
         let (mode, above) = (dir.mode() & 0o7777, path.parent().unwrap_or(path));
-        if !user.is_root() && dir.uid() == user.as_raw() && mode & 0o300 != 0o300 {
+        if !user.is_root() && dir.uid() == user.as_raw() && mode & 0o700 != 0o700 {
             self.notes.opens(above, mode)?;
             self.opened.entry(above.to_owned()).or_insert(mode);
             fs::set_permissions(place.dir(), Permissions::from_mode(mode | 0o700))?;
@@ -384,21 +390,44 @@ fn gone(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Has names on stable storage.
-fn store(changes: &[Change]) -> Result<(), Failure> {
-    let (mut seen, mut stored) = (HashSet::new(), HashSet::new());
+/// A directory of each file system that is changed.
+fn changed_systems(changes: &[Change]) -> Result<HashMap<u64, OwnedFd>, Failure> {
+    let (mut seen, mut systems) = (HashSet::new(), HashMap::new());
     for dir in changes.iter().filter_map(|change| change.path.parent()).filter(|dir| seen.insert(*dir)) {
-        let of = |error| failed("cannot store what is in", dir, error);
-        let opened = match open_dir(dir, OFlags::RDONLY) {
+        match readable(dir) {
+            Ok((device, opened)) => drop(systems.insert(device, opened)),
             // One that was removed or replaced is a change of the one above it.
-            Err(error) if leads_nowhere(&error) => continue,
-            opened => opened.map_err(of)?,
-        };
-        if stored.insert(fstat(&opened).map_err(|error| of(error.into()))?.st_dev) {
-            syncfs(&opened).map_err(|error| of(error.into()))?;
+            Err(error) if leads_nowhere(&error) => {}
+            Err(error) => return Err(failed("cannot store what is in", dir, error)),
         }
     }
-    Ok(())
+    Ok(systems)
+}
+
+/// A directory, or one above it on the same file system where users may only make names in it: syncfs(2) needs one that can be read.
+fn readable(dir: &Path) -> io::Result<(u64, OwnedFd)> {
+    let device = fstat(open_dir(dir, OFlags::PATH)?)?.st_dev;
+    for above in dir.ancestors() {
+        match open_dir(above, OFlags::RDONLY) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            opened => {
+                let opened = opened?;
+                if fstat(&opened)?.st_dev == device {
+                    return Ok((device, opened));
+                }
+                break;
+            }
+        }
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
+}
+
+/// Has everything on stable storage.
+fn store(systems: &HashMap<u64, OwnedFd>) -> Result<(), Failure> {
+    systems.values().try_for_each(|system| {
+        let why = |error: Number| Error::from(io::Error::from(error)).why();
+        syncfs(system).map_err(|error| Failure::serious(format!("cannot store the changes: {}", why(error))))
+    })
 }
 
 fn stopped(change: &Change, error: io::Error, (done, count): (usize, usize)) -> Failure {
