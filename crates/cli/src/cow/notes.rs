@@ -182,9 +182,9 @@ mod tests {
         fs::write(at(&moved, 0), "new").unwrap();
         fs::write(&there, "new").unwrap();
         fs::create_dir(at(&there, 1)).unwrap();
-        fs::set_permissions(&there, Permissions::from_mode(0o700)).unwrap();
-        Notes::open(&dir).unwrap().begin("temporary", [&*moved, &*there]).unwrap();
-        Notes::open(&dir).unwrap().opens(&moved, 0o500).unwrap();
+        let mut interrupted = Notes::open(&dir).unwrap();
+        interrupted.begin("temporary", [&*moved, &*there]).unwrap();
+        interrupted.opens(&moved, 0o500).unwrap();
         fs::set_permissions(at(&moved, 1), Permissions::from_mode(0o700)).unwrap();
         let notes = Notes::open(&dir).unwrap();
         assert!(moved.is_dir() && !at(&moved, 1).exists() && at(&moved, 0).exists());

@@ -258,3 +258,23 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     }
     gone(fs::remove_dir(path))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_an_overlay_that_was_removed_is_none_of_the_next_one() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("kept");
+        let first = Overlay::make(&dir).unwrap();
+        let mark = dir.join(MARK);
+        let former = File::open(&mark).unwrap();
+        assert!(is_at(&former, &mark).unwrap() && Overlay::open(&dir).is_err());
+        first.remove().unwrap();
+        assert!(!is_at(&former, &mark).unwrap());
+        let second = Overlay::make(&dir).unwrap();
+        assert!(!is_at(&former, &mark).unwrap());
+        assert_eq!(fs::read_dir(second.path()).unwrap().count(), 2, "the mark and the upper tree");
+    }
+}
