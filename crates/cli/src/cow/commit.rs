@@ -137,9 +137,7 @@ impl<'a> Commit<'a> {
             }
         }
         let noted = self.notes.begin("temporary", new().map(|change| &*change.path));
-        noted.map_err(|error| {
-            Failure::serious(format!("cannot write to the overlay: {}", Error::from(error).why()))
-        })
+        noted.map_err(unwritten)
     }
 
     /// Tells that a change is applied, or why not.
@@ -301,9 +299,7 @@ impl<'a> Commit<'a> {
         let is_dir = |change: &&Change| change.upper.as_ref().is_some_and(|(_, mine)| mine.is_dir());
         let dirs: Vec<&Change> = changes.iter().rev().copied().filter(is_dir).collect();
         let noted = self.notes.begin("attributes", dirs.iter().map(|change| &*change.path));
-        noted.map_err(|error| {
-            Failure::serious(format!("cannot write to the overlay: {}", Error::from(error).why()))
-        })?;
+        noted.map_err(unwritten)?;
         for change in dirs {
             let Some((upper, mine)) = &change.upper else { continue };
             self.opened.remove(&change.path);
@@ -371,6 +367,11 @@ fn put_back(place: &Place, old: &Place, change: &Change) -> io::Result<()> {
         old.rename_to_new(place)?;
     }
     remove_tree(&new.path())
+}
+
+/// The overlay, which has no room for notes perhaps.
+fn unwritten(error: io::Error) -> Failure {
+    Failure::serious(format!("cannot write to the overlay: {}", Error::from(error).why()))
 }
 
 fn conflict() -> io::Error {
