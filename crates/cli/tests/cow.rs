@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Child, Stdio};
 use support::{PROGRAM, Place, Said, can_mount, has, signal};
@@ -237,6 +237,21 @@ fn the_death_of_the_server_loses_nothing_that_was_done() {
     );
 }
 
+/// A commit that has told some changes, and cannot tell many more until somebody reads.
+fn slowly(place: &Place, lines: usize) -> (Child, BufReader<PipeReader>) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+    let mut command = place.command(PROGRAM, &["commit", "--json", "kept"]);
+    let child = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    drop(command);
+    let mut out = BufReader::with_capacity(1, reader);
+    let mut line = String::new();
+    for _ in 0..lines {
+        assert!(out.read_line(&mut line).unwrap() > 0, "it has ended after {line}");
+    }
+    (child, out)
+}
+
 #[test]
 fn a_commit_that_was_killed_is_repeated() {
     let Some(place) = place() else { return };
@@ -244,22 +259,19 @@ fn a_commit_that_was_killed_is_repeated() {
         chmod 700 many; ln many/b many/b2; rm many/a";
     place.run_as("sh", &["-ec", &format!("cd there; {script}")]).ok();
     apart(&place, "here", script).ok();
-    for lines in [1, 20, 150, 290] {
-        let mut child = place.spawn(&["commit", "--json", "kept"]);
-        let mut out = BufReader::with_capacity(1, child.stdout.take().unwrap());
-        let mut line = String::new();
-        for _ in 0..lines {
-            out.read_line(&mut line).unwrap();
-        }
+    let count = changes(&place, "here").len();
+    let mut left = count;
+    for lines in [1, 20, 150] {
+        let (mut child, _out) = slowly(&place, lines);
         signal(child.id(), "KILL");
         child.wait().unwrap();
-        if !place.at("kept").exists() {
-            break;
-        }
+        let now = changes(&place, "here").len();
+        // The lines that were read are done; what the pipe has no room for is not.
+        assert!(now > 0 && now < left, "{now} of {count} changes are left after {lines} lines, {left} were");
+        left = now;
     }
-    if place.at("kept").exists() {
-        place.run(&["commit", "kept"]).ok();
-    }
+    let told = place.run(&["commit", "kept"]).ok();
+    assert!(told.lines().count() >= left && !place.at("kept").exists(), "{told}");
     assert_eq!(all(&place, "here"), all(&place, "there"));
 }
 
@@ -425,4 +437,133 @@ fn programs_of_the_superuser_become_other_users() {
     assert_eq!(apart(&place, "here", script).ok(), "root\nrefused\n");
     place.run(&["commit", "kept"]).ok();
     assert_eq!(fs::metadata(place.at("here/nobodys")).unwrap().uid(), 65534);
+}
+
+#[test]
+fn what_is_behind_a_new_symlink_stays() {
+    for script in ["mv tree tree2; ln -s tree2 tree", "rm -r tree; ln -s ../backup tree"] {
+        let Some(place) = place() else { return };
+        place.run_as("cp", &["-a", "here/tree", "backup"]).ok();
+        place.run_as("sh", &["-ec", &format!("cd there; {script}")]).ok();
+        let backup = all(&place, "backup");
+        apart(&place, "here", script).ok();
+        place.run(&["commit", "kept"]).ok();
+        assert_eq!(all(&place, "backup"), backup, "{script}");
+        let parted = |text: String| text.replace(" 2 4 \n", " 1 4 \n");
+        assert_eq!(parted(all(&place, "here")), parted(all(&place, "there")), "{script}");
+    }
+}
+
+#[test]
+fn a_directory_becomes_a_fifo() {
+    let Some(place) = place() else { return };
+    apart(&place, "here", "rm -r tree; mkfifo tree").ok();
+    place.run_as("timeout", &["60", PROGRAM, "commit", "kept"]).ok();
+    place.run_as("test", &["-p", "here/tree"]).ok();
+}
+
+/// What somebody does while the changes are committed, what the program did, and the file that says who has won.
+const MEANWHILE: [(&str, &str, &str); 6] = [
+    ("echo mine >many/z", "echo theirs >many/z", "many/z"),
+    ("chmod 600 tree/one", "echo theirs >tree/one", "tree/one"),
+    ("rm tree/one", "echo theirs >tree/one", "tree/one"),
+    ("rm -r tree; echo mine >tree", "echo theirs >tree/theirs", "tree/theirs"),
+    ("rm -r tree; ln -s many tree", "echo theirs >tree/sub/two", "tree/sub/two"),
+    (
+        "rm -r tree",
+        "mv tree away; mkdir elsewhere; echo theirs >elsewhere/one; ln -s elsewhere tree",
+        "tree/one",
+    ),
+];
+
+#[test]
+fn what_is_changed_during_a_commit_survives() {
+    for (mine, theirs, path) in MEANWHILE {
+        let Some(place) = place() else { return };
+        apart(&place, "here", &format!("for i in $(seq 100); do echo $i >many/$i; done; {mine}")).ok();
+        let (child, mut out) = slowly(&place, 1);
+        place.run_as("sh", &["-ec", &format!("cd here; {theirs}")]).ok();
+        let mut told = String::new();
+        out.read_to_string(&mut told).unwrap();
+        let said = child.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(
+            said.status.code() == Some(1) && err.contains("while the overlay was being"),
+            "{mine}: {err}"
+        );
+        assert_eq!(fs::read_to_string(place.at("here").join(path)).unwrap(), "theirs\n", "{mine}");
+        let again = place.run(&["commit", "kept"]);
+        assert!(again.code == Some(1) && again.err.contains("nothing was committed"), "{mine}: {again:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_change_of_attributes_excuses_no_content() {
+    let Some(place) = place() else { return };
+    apart(&place, "here", "chmod 600 many/a; echo mine >many/old").ok();
+    let here = place.at("here").display().to_string();
+    fs::write(place.at("kept/commit"), format!("attributes {here}/many/a\nattributes {here}/many/old\n"))
+        .unwrap();
+    place.run_as("chmod", &["640", "here/many/a"]).ok();
+    place.file("here/many/old", "theirs\n");
+    let said = place.run(&["commit", "kept"]);
+    assert!(said.code == Some(1) && said.err.contains("many/old' was changed"), "{said:?}");
+    assert!(!said.err.contains("many/a' was changed"), "{said:?}");
+    assert_eq!(fs::read_to_string(place.at("here/many/old")).unwrap(), "theirs\n");
+}
+
+#[test]
+fn directories_that_their_owner_made_read_only_are_committed() {
+    let Some(place) = place() else { return };
+    if !has("setpriv") || !has("unshare") {
+        return;
+    }
+    let scripts = [
+        "chmod u+w d; touch d/x",
+        "chmod u+w d; touch d/x; chmod u-w d",
+        "chmod u+w d; rm -r d",
+        "chmod u+w d; rm d/f; chmod a-w d",
+        "rm e/f; chmod a-w e",
+        "chmod u+w d; rm d/f; rmdir d; echo file >d",
+        "mkdir -p g/h; echo x >g/h/x; chmod 500 g/h g",
+    ];
+    fs::copy(PROGRAM, place.at("program")).unwrap();
+    let mut script = String::from("set -e; ");
+    for (number, changes) in scripts.iter().enumerate() {
+        script += &format!(
+            "for w in a b; do mkdir -p $w{number}/d $w{number}/e; touch $w{number}/d/f $w{number}/e/f; chmod 555 $w{number}/d; done
+            (cd a{number}; {changes}); ./program run --cow=mine/kept -- sh -ec 'cd mine/b{number}; {changes}'
+            ./program commit mine/kept >&2; "
+        )
+        .replace("$w", "mine/${w}")
+        .replace("(cd a", "(cd mine/a");
+        script += &format!(
+            "for w in a b; do (cd mine/${{w}}{number}; find . -printf '%p %m %y\\n' | sort >../$w); done; diff mine/a mine/b; "
+        );
+    }
+    script += "./program run --cow=mine/kept -- sh -ec 'echo x >drop/x'; ./program commit mine/kept >&2";
+    place.file("script", &script);
+    let setup = "chmod 755 .; mkdir mine; mkdir -m 733 drop; chown nobody:nogroup mine; mknod fuse c 10 229; chmod 666 fuse
+        mount --bind fuse /dev/fuse
+        exec setpriv --reuid nobody --regid nogroup --clear-groups --bounding-set=-all timeout 100 sh script";
+    place.run_as("unshare", &["-m", "sh", "-ec", setup]).ok();
+    assert_eq!(fs::read_to_string(place.at("drop/x")).unwrap(), "x\n");
+}
+
+#[test]
+fn a_file_with_a_name_like_a_temporary_one_is_committed() {
+    let Some(place) = place() else { return };
+    apart(&place, "here", "echo x >.outrigger-commit-1").ok();
+    assert_eq!(changes(&place, "here"), ["added    .outrigger-commit-1"]);
+    place.run(&["commit", "kept"]).ok();
+    assert_eq!(fs::read_to_string(place.at("here/.outrigger-commit-1")).unwrap(), "x\n");
+}
+
+#[test]
+fn a_mark_that_was_not_completed_is_no_obstacle() {
+    let Some(place) = place() else { return };
+    fs::create_dir(place.at("kept")).unwrap();
+    place.file("kept/overlay.part.1", "outrigger ov");
+    apart(&place, "here", "echo x >new").ok();
+    place.run(&["commit", "kept"]).ok();
 }

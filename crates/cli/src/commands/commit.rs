@@ -15,8 +15,8 @@ use std::path::PathBuf;
 /// Makes the real files what the program of `outrigger run --cow` saw, says what it does, and removes the overlay. Each file is made
 /// under a temporary name, stored and renamed; what was removed goes last.
 ///
-/// A real file that was changed after the program had changed it in the overlay is a conflict: then nothing is done. Each step that
-/// fails ends the commit. The overlay has everything still, and the commit can be repeated, also after a crash.
+/// A real file that was changed after the program had changed it in the overlay is a conflict: then nothing is done. One that is changed
+/// while the commit runs ends it, as each step that fails. The overlay has everything still, and the commit can be repeated, also after a crash.
 #[derive(Debug, Args)]
 pub struct Commit {
     /// The overlay, in place of $XDG_STATE_HOME/outrigger/cow/default.
@@ -34,14 +34,17 @@ impl Run for Commit {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let overlay = Overlay::open(&Overlay::dir(self.dir.as_deref())?)?;
         let mut output = Output::new(context);
-        let mut tell = |change: &Change| show(context, &mut output, change);
+        // Users see how far it is, and each line was done, also if the next change ends it.
+        let mut tell = |change: &Change| {
+            show(context, &mut output, change)?;
+            output.flush()
+        };
         let commit = crate::cow::Commit::new(&overlay, &mut tell)?;
         if !self.force {
             refuse(context, &commit.conflicts())?;
         }
-        let applied = commit.apply();
-        output.flush()?;
-        applied.and_then(|()| overlay.remove())
+        commit.apply(self.force)?;
+        overlay.remove()
     }
 }
 

@@ -5,11 +5,12 @@
 //! made it: so a commit that was interrupted can be repeated.
 
 use super::alike::{Pair, kind};
+use super::notes::Noted;
 use super::origin::{Origin, load};
 use super::overlay::{failed, origins_of, upper_of};
 use crate::status::Failure;
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io;
@@ -21,8 +22,6 @@ use std::path::{Path, PathBuf};
 const RESERVED: &[u8] = b".wh.";
 /// Hides all names of the real directory.
 const OPAQUE: &str = ".wh..wh..opq";
-/// What names begin with that `commit` has not finished with.
-pub(super) const UNFINISHED: &str = ".outrigger-commit-";
 
 /// What became of a real file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +60,8 @@ pub struct Changes {
     pub(super) linked: HashMap<(u64, u64), PathBuf>,
     /// What is known of hidden files.
     pub(super) origins: HashMap<PathBuf, Origin>,
+    /// Temporary files of a commit that was interrupted, or that runs.
+    unfinished: HashSet<PathBuf>,
 }
 
 impl Became {
@@ -114,9 +115,10 @@ impl Changes {
     /// # Errors
     /// A sentence about what cannot be read.
     pub fn of(dir: &Path) -> Result<Self, Failure> {
-        let origins =
-            load(&origins_of(dir)).map_err(|error| failed("cannot read the overlay", dir, error))?;
-        let mut changes = Changes { origins, ..Changes::default() };
+        let unread = |error| failed("cannot read the overlay", dir, error);
+        let origins = load(&origins_of(dir)).map_err(unread)?;
+        let unfinished = Noted::load(dir).map_err(unread)?.unfinished();
+        let mut changes = Changes { origins, unfinished, ..Changes::default() };
         let (upper, root) = (upper_of(dir), Path::new("/"));
         // Without one, nothing was changed, or all changes are applied.
         if let (Some(mine), Some(real)) = (found(&upper)?, found(root)?) {
@@ -148,10 +150,8 @@ impl Changes {
         }
         for name in all {
             let (path, own) = (path.join(&name), upper.join(&name));
-            if name.as_bytes().starts_with(UNFINISHED.as_bytes()) {
-                continue;
-            }
             match (found(&own)?, found(&path)?) {
+                (None, Some(_)) if self.unfinished.contains(&path) => {}
                 (None, Some(real)) => self.removed(path, real)?,
                 (Some(mine), None) => self.added(&path, (&own, mine))?,
                 (Some(mine), Some(real)) => {

@@ -1,43 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Making the real files what the program saw.
 //!
-//! A file is made beside the real one, stored, and renamed: each name leads to the former file or to all of the new one. What is
-//! removed goes last. Temporary names are noted before they are used, so that the next attempt removes what an interrupted one has
+//! A file is made beside the real one, stored, and renamed: each name leads to the former file or to all of the new one. Just before
+//! that, the real file must still be the one that was compared. What is removed goes last, and so do directories that something else
+//! takes the place of. Temporary names are noted before they are used, so that the next attempt removes what an interrupted one has
 //! left. Nothing is taken out of the overlay before everything is applied and stored.
 
-use super::changes::{Became, Change, Changes, UNFINISHED};
+use super::changes::{Became, Change, Changes};
 use super::make::{adorn, make};
-use super::overlay::{Overlay, commit_of, failed, remove_tree};
-use super::{read, shown, written};
+use super::notes::{Notes, clean, close, temporaries};
+use super::origin::Version;
+use super::overlay::{Overlay, failed, remove_tree};
+use super::place::{Place, leads_nowhere, open_dir};
+use super::shown;
 use crate::status::Failure;
-use outrigger_core::hash::siphash13;
 use outrigger_core::{Errno, Error};
-use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
+use rustix::fs::{OFlags, RenameFlags, fstat, syncfs};
 use rustix::io::Errno as Number;
-use std::collections::HashSet;
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, Metadata, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The changes of an overlay on their way to the real files.
 pub struct Commit<'a> {
     changes: Changes,
     notes: Notes,
+    /// Whether the overlay's side is taken where a real file was changed.
+    force: bool,
+    /// Files with several names, by device and inode number, whose attributes changed with another name.
+    touched: HashSet<(u64, u64)>,
+    /// Directories that have all permissions of their owner for a while, and those that they had.
+    opened: HashMap<PathBuf, u32>,
+    /// How many changes are applied, of how many.
+    done: (usize, usize),
     /// Told what was done.
     tell: &'a mut dyn FnMut(&Change) -> Result<(), Failure>,
 }
 
-/// What is in the way of an interrupted attempt.
-struct Notes {
-    file: File,
-    /// Files whose attributes were being changed: their times say nothing.
-    begun: HashSet<PathBuf>,
-}
-
 impl<'a> Commit<'a> {
-    /// Finds out what is to be done, and removes what an interrupted attempt has left.
+    /// Finds out what is to be done.
     ///
     /// # Errors
     /// A sentence about what cannot be read.
@@ -47,58 +51,384 @@ impl<'a> Commit<'a> {
     ) -> Result<Self, Failure> {
         let dir = overlay.path();
         let notes = Notes::open(dir).map_err(|error| failed("cannot use the overlay", dir, error))?;
-        Ok(Commit { changes: Changes::of(dir)?, notes, tell })
+        let (touched, opened) = (HashSet::new(), HashMap::new());
+        Ok(Commit { changes: Changes::of(dir)?, notes, force: false, touched, opened, done: (0, 0), tell })
     }
 
     /// Real files that were changed since.
     pub fn conflicts(&self) -> Vec<&Change> {
-        let begun = |change: &&Change| self.notes.begun.contains(&change.path);
         let all = self.changes.list.iter().filter(|change| self.changes.is_conflict(change));
-        all.filter(|change| !begun(change)).collect()
+        all.filter(|change| !self.was_begun(change)).collect()
     }
 
-    /// Applies everything, and stores it.
+    /// Whether the real file differs from the version that was hidden by what a former attempt did to its attributes: what is in it is
+    /// the same on both sides.
+    fn was_begun(&self, change: &Change) -> bool {
+        let only_attributes = change.became == Became::Modified && !change.what.contains(&"content");
+        only_attributes && self.notes.noted.attributes.contains(&change.path)
+    }
+
+    /// Applies everything, and stores it. With `force`, also where a real file is changed meanwhile.
     ///
     /// # Errors
     /// A sentence about the first thing that could not be done. The overlay is as it was.
-    pub fn apply(mut self) -> Result<(), Failure> {
+    pub fn apply(mut self, force: bool) -> Result<(), Failure> {
         let changes = std::mem::take(&mut self.changes.list);
-        let (gone, there): (Vec<_>, Vec<_>) =
-            changes.iter().partition(|change| change.became == Became::Removed);
-        let count = changes.len();
-        let mut done = 0;
-        let mut step = |result: io::Result<()>, change: &Change| {
-            result.map_err(|error| stopped(change, error, (done, count)))?;
-            done += 1;
-            (self.tell)(change)
+        (self.force, self.done) = (force, (0, changes.len()));
+        let applied = self.steps(&changes);
+        let closed = self.opened.iter().try_for_each(|(path, mode)| {
+            close(path, *mode).map_err(|error| failed("cannot restore the permissions of", path, error))
+        });
+        let systems = applied?;
+        closed?;
+        store(&systems)
+    }
+
+    /// All steps; the file systems that were changed.
+    fn steps(&mut self, changes: &[Change]) -> Result<HashMap<u64, OwnedFd>, Failure> {
+        self.prepare(changes)?;
+        let is_last = |change: &&Change| change.became == Became::Removed || is_former_dir(change);
+        let (last, first): (Vec<_>, Vec<_>) = changes.iter().partition(is_last);
+        for change in first.iter().filter(|change| !is_settled_only(change)) {
+            let result = self.put(change, &[]);
+            self.step(result, change)?;
+        }
+        let former: HashSet<&Path> =
+            last.iter().filter(|change| is_former_dir(change)).map(|change| &*change.path).collect();
+        // What is in a directory that is replaced goes with it, never by its own path: that may lead elsewhere then.
+        let mut within = Vec::new();
+        for change in last {
+            if is_former_dir(change) {
+                let result = self.put(change, &within);
+                for removed in within.drain(..).filter(|_| result.is_ok()) {
+                    self.step(Ok(()), removed)?;
+                }
+                self.step(result, change)?;
+            } else if change.path.ancestors().any(|above| former.contains(above)) {
+                within.push(change);
+            } else {
+                let result = self.take_away(change);
+                self.step(result, change)?;
+            }
+        }
+        // The permissions that directories get may forbid to open them.
+        let systems = changed_systems(changes)?;
+        self.settle(&first)?;
+        Ok(systems)
+    }
+
+    /// Removes what a former attempt has left, and notes which temporary names are used.
+    fn prepare(&mut self, changes: &[Change]) -> Result<(), Failure> {
+        for path in std::mem::take(&mut self.notes.noted.temporary) {
+            let cleaned = match self.reach(&path) {
+                Err(error) if leads_nowhere(&error) => Ok(()),
+                place => place.and_then(|place| clean(&place, &path)),
+            };
+            cleaned.map_err(|error| {
+                failed("cannot remove what an interrupted commit has left of", &path, error)
+            })?;
+        }
+        let new = || changes.iter().filter(|change| needs_temporary(change));
+        for change in new() {
+            let names = temporaries(&change.path).map(|name| change.path.with_file_name(name));
+            if let Some(taken) = names.iter().find(|name| fs::symlink_metadata(name).is_ok()) {
+                let why = Errno::EEXIST.because("the name is needed for a temporary file");
+                return Err(failed("cannot use", taken, why.into()));
+            }
+        }
+        let noted = self.notes.begin("temporary", new().map(|change| &*change.path));
+        noted.map_err(unwritten)
+    }
+
+    /// Tells that a change is applied, or why not.
+    fn step(&mut self, result: io::Result<()>, change: &Change) -> Result<(), Failure> {
+        result.map_err(|error| stopped(change, error, self.done))?;
+        if let Some(real) = change.real.as_ref().filter(|real| !real.is_dir() && real.nlink() > 1) {
+            self.touched.insert((real.dev(), real.ino()));
+        }
+        self.done.0 += 1;
+        (self.tell)(change)
+    }
+
+    /// The place of a path, in whose directory its owner can see, make and remove names.
+    fn reach(&mut self, path: &Path) -> io::Result<Place> {
+        let place = Place::of(path)?;
+        let dir = fs::metadata(place.dir())?;
+        let user = rustix::process::geteuid();
+        let (mode, above) = (dir.mode() & 0o7777, path.parent().unwrap_or(path));
+        if !user.is_root() && dir.uid() == user.as_raw() && mode & 0o700 != 0o700 {
+            self.notes.opens(above, mode)?;
+            self.opened.entry(above.to_owned()).or_insert(mode);
+            fs::set_permissions(place.dir(), Permissions::from_mode(mode | 0o700))?;
+        }
+        Ok(place)
+    }
+
+    /// Fails when the real file is not the one that was compared.
+    fn check(&self, place: &Place, change: &Change) -> io::Result<()> {
+        let now = place.found()?;
+        let is_same = match (&change.real, &now) {
+            (None, None) => true,
+            (Some(then), Some(now)) => self.is_same(then, now),
+            _ => false,
         };
-        for change in &there {
-            step(put(&mut self.changes, &mut self.notes, change), change)?;
+        if is_same || self.force { Ok(()) } else { Err(conflict()) }
+    }
+
+    fn is_same(&self, then: &Metadata, now: &Metadata) -> bool {
+        let file = |found: &Metadata| (found.dev(), found.ino(), found.file_type());
+        let same = file(then) == file(now);
+        if now.is_dir() {
+            // Its times and permissions change with what is done in it.
+            return same && (then.uid(), then.gid()) == (now.uid(), now.gid());
         }
-        // Directories at last: in a new one, names have to be made first.
-        for change in there.iter().rev() {
-            settle(&mut self.notes, change)
-                .map_err(|error| stopped(change, error, (count - gone.len(), count)))?;
+        if self.touched.contains(&(now.dev(), now.ino())) {
+            return same && then.size() == now.size();
         }
-        for change in &gone {
-            step(take_away(change), change)?;
+        same && Version::of(then) == Version::of(now)
+    }
+
+    /// Makes one real file what it is in the overlay, but for the attributes of a directory. `within` is what was known in a directory
+    /// that goes.
+    fn put(&mut self, change: &Change, within: &[&Change]) -> io::Result<()> {
+        let Some((upper, mine)) = &change.upper else { return Ok(()) };
+        let place = self.reach(&change.path).map_err(moved)?;
+        if mine.is_dir() && change.became == Became::Added {
+            return make(upper, mine, &place.path()).map(drop).map_err(|error| self.in_the_way(error));
         }
-        store(&changes)
+        if !needs_temporary(change) {
+            self.check(&place, change)?;
+            self.notes.begin("attributes", [&*change.path])?;
+            return adorn(upper, mine, change.real.as_ref(), &place.path());
+        }
+        let [new, former] = temporaries(&change.path);
+        let (new, former) = (place.sibling(&new)?, place.sibling(&former)?);
+        let made = self.new_file(change, (upper, mine), &new.path());
+        let exchanged = made.and_then(|()| {
+            within.iter().try_for_each(|inner| self.check(&Place::of(&inner.path).map_err(moved)?, inner))?;
+            self.check(&place, change)?;
+            self.exchange(&new, &place, &former, change)
+        });
+        let is_exchanged = exchanged.inspect_err(|_| {
+            // Room is needed for something else, perhaps.
+            let _ = remove_tree(&new.path());
+        })?;
+        let old = if is_exchanged { new } else { former };
+        self.remove_former(&old, change, within).inspect_err(|_| {
+            // What somebody has made in the directory meanwhile is where they made it.
+            let _ = put_back(&place, &old, change);
+        })
+    }
+
+    /// Makes the file under its temporary name: a further name where the file has one already.
+    fn new_file(
+        &mut self,
+        change: &Change,
+        (upper, mine): (&Path, &Metadata),
+        temporary: &Path,
+    ) -> io::Result<()> {
+        let number = (mine.dev(), mine.ino());
+        if mine.is_dir() {
+            return make(upper, mine, temporary).map(drop);
+        }
+        if let Some(first) = self.changes.linked.get(&number).filter(|_| mine.nlink() > 1) {
+            match fs::hard_link(Place::of(first).map_err(moved)?.path(), temporary) {
+                // On another file system, or where links are not permitted, it becomes a file of its own.
+                Err(error) if is_no_place_for_links(&error) => {}
+                linked => return linked,
+            }
+        }
+        let file = make(upper, mine, temporary)?;
+        let copied = self.changes.origins.get(&change.path).is_some_and(|origin| origin.copied);
+        // A file of this user's gets a group of theirs, if it must.
+        let real = change.real.as_ref().filter(|real| copied && real.uid() != mine.uid());
+        adorn(upper, mine, real, temporary).map_err(|error| of_others(error, mine, real))?;
+        if let Some(file) = file {
+            file.sync_all()?;
+        }
+        self.changes.linked.insert(number, change.path.clone());
+        Ok(())
+    }
+
+    /// Gives a new file its name in one step, whatever has it now. Whether the former one has the name of the new one then, else it
+    /// has the one for former ones, if it was a directory, or the new one is.
+    fn exchange(&self, new: &Place, place: &Place, former: &Place, change: &Change) -> io::Result<bool> {
+        let Some(real) = &change.real else {
+            // With --force, there may be one now.
+            let renamed = if self.force {
+                Ok(new.rename(place, RenameFlags::empty())?)
+            } else {
+                new.rename_to_new(place)
+            };
+            return renamed.map(|()| true).map_err(|error| self.in_the_way(error));
+        };
+        let is_dir = new.found()?.is_some_and(|found| found.is_dir());
+        if !real.is_dir() && !is_dir {
+            return Ok(new.rename(place, RenameFlags::empty()).map(|()| true)?);
+        }
+        match new.rename(place, RenameFlags::EXCHANGE) {
+            Err(Number::INVAL | Number::NOSYS) => {
+                place.rename_to_new(former)?;
+                new.rename_to_new(place).inspect_err(|_| drop(former.rename_to_new(place)))?;
+                Ok(false)
+            }
+            exchanged => Ok(exchanged.map(|()| true)?),
+        }
+    }
+
+    /// Removes what was exchanged for something else: of a directory what was known in it, so that it stays if there is more now.
+    fn remove_former(&mut self, old: &Place, change: &Change, within: &[&Change]) -> io::Result<()> {
+        let Some(found) = old.found()? else { return Ok(()) };
+        if !found.is_dir() {
+            return old.remove(false);
+        }
+        if self.force {
+            return remove_tree(&old.path());
+        }
+        let root = change.path.with_file_name(old.name());
+        for inner in within {
+            let Ok(below) = inner.path.strip_prefix(&change.path) else { continue };
+            let is_dir = inner.real.as_ref().is_some_and(Metadata::is_dir);
+            gone(self.reach(&root.join(below)).and_then(|place| place.remove(is_dir)))?;
+        }
+        old.remove(true).map_err(|error| self.in_the_way(error))
+    }
+
+    /// Gives directories their attributes, those in others first.
+    fn settle(&mut self, changes: &[&Change]) -> Result<(), Failure> {
+        let is_dir = |change: &&Change| change.upper.as_ref().is_some_and(|(_, mine)| mine.is_dir());
+        let dirs: Vec<&Change> = changes.iter().rev().copied().filter(is_dir).collect();
+        let noted = self.notes.begin("attributes", dirs.iter().map(|change| &*change.path));
+        noted.map_err(unwritten)?;
+        for change in dirs {
+            let Some((upper, mine)) = &change.upper else { continue };
+            self.opened.remove(&change.path);
+            let place = Place::of(&change.path).map_err(moved);
+            let settled = place.and_then(|place| adorn(upper, mine, change.real.as_ref(), &place.path()));
+            match is_settled_only(change) {
+                true => self.step(settled, change)?,
+                false => settled.map_err(|error| stopped(change, error, self.done))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_away(&mut self, change: &Change) -> io::Result<()> {
+        let is_dir = change.real.as_ref().is_some_and(Metadata::is_dir);
+        let place = match self.reach(&change.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            place => place.map_err(moved)?,
+        };
+        if place.found()?.is_none() {
+            return Ok(());
+        }
+        self.check(&place, change)?;
+        gone(place.remove(is_dir)).map_err(|error| self.in_the_way(error))
+    }
+
+    /// The error when somebody has made something meanwhile.
+    fn in_the_way(&self, error: io::Error) -> io::Error {
+        let number = Number::from_io_error(&error);
+        let is_other = number.is_some_and(|number| [Number::EXIST, Number::NOTEMPTY].contains(&number));
+        if is_other && !self.force { conflict() } else { error }
     }
 }
 
-/// Has names on stable storage.
-fn store(changes: &[Change]) -> Result<(), Failure> {
-    let mut stored = HashSet::new();
-    for dir in changes.iter().filter_map(|change| change.path.parent()) {
-        // One that was removed is a change of the one above it.
-        let Ok(opened) = File::open(dir) else { continue };
-        let of = |error| failed("cannot store what is in", dir, error);
-        if stored.insert(opened.metadata().map_err(of)?.dev()) {
-            syncfs(&opened).map_err(|error| of(error.into()))?;
+/// Whether something else takes the place of a directory.
+fn is_former_dir(change: &Change) -> bool {
+    change.became == Became::Replaced && change.real.as_ref().is_some_and(Metadata::is_dir)
+}
+
+/// Whether a directory gets other attributes, and nothing else.
+fn is_settled_only(change: &Change) -> bool {
+    let is_dir = change.upper.as_ref().is_some_and(|(_, mine)| mine.is_dir());
+    is_dir && change.became == Became::Modified
+}
+
+/// Whether a file is made anew, and not changed in place.
+fn needs_temporary(change: &Change) -> bool {
+    let Some((_, mine)) = &change.upper else { return false };
+    match change.became {
+        Became::Replaced => true,
+        Became::Modified => change.what.contains(&"content"),
+        Became::Added => !mine.is_dir(),
+        Became::Removed => false,
+    }
+}
+
+/// Gives a former directory its name again, and removes what has taken that.
+fn put_back(place: &Place, old: &Place, change: &Change) -> io::Result<()> {
+    let [new, _] = temporaries(&change.path);
+    let new = place.sibling(&new)?;
+    if old.name() == new.name() {
+        old.rename(place, RenameFlags::EXCHANGE)?;
+    } else {
+        place.rename_to_new(&new)?;
+        old.rename_to_new(place)?;
+    }
+    remove_tree(&new.path())
+}
+
+/// The overlay, which has no room for notes perhaps.
+fn unwritten(error: io::Error) -> Failure {
+    Failure::serious(format!("cannot write to the overlay: {}", Error::from(error).why()))
+}
+
+fn conflict() -> io::Error {
+    Errno::ESTALE.because("it was changed while the overlay was being committed").into()
+}
+
+/// A directory that cannot be reached by its names any more.
+fn moved(error: io::Error) -> io::Error {
+    if leads_nowhere(&error) { conflict() } else { error }
+}
+
+/// What is gone already need not be removed.
+fn gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// A directory of each file system that is changed.
+fn changed_systems(changes: &[Change]) -> Result<HashMap<u64, OwnedFd>, Failure> {
+    let (mut seen, mut systems) = (HashSet::new(), HashMap::new());
+    for dir in changes.iter().filter_map(|change| change.path.parent()).filter(|dir| seen.insert(*dir)) {
+        match readable(dir) {
+            Ok((device, opened)) => drop(systems.insert(device, opened)),
+            // One that was removed or replaced is a change of the one above it.
+            Err(error) if leads_nowhere(&error) => {}
+            Err(error) => return Err(failed("cannot store what is in", dir, error)),
         }
     }
-    Ok(())
+    Ok(systems)
+}
+
+/// A directory, or one above it on the same file system where users may only make names in it: syncfs(2) needs one that can be read.
+fn readable(dir: &Path) -> io::Result<(u64, OwnedFd)> {
+    let device = fstat(open_dir(dir, OFlags::PATH)?)?.st_dev;
+    for above in dir.ancestors() {
+        match open_dir(above, OFlags::RDONLY) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            opened => {
+                let opened = opened?;
+                if fstat(&opened)?.st_dev == device {
+                    return Ok((device, opened));
+                }
+                break;
+            }
+        }
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
+}
+
+/// Has everything on stable storage.
+fn store(systems: &HashMap<u64, OwnedFd>) -> Result<(), Failure> {
+    systems.values().try_for_each(|system| {
+        let why = |error: Number| Error::from(io::Error::from(error)).why();
+        syncfs(system).map_err(|error| Failure::serious(format!("cannot store the changes: {}", why(error))))
+    })
 }
 
 fn stopped(change: &Change, error: io::Error, (done, count): (usize, usize)) -> Failure {
@@ -109,55 +439,6 @@ fn stopped(change: &Change, error: io::Error, (done, count): (usize, usize)) -> 
         shown(&change.path),
         change.became.name(),
     ))
-}
-
-/// Makes one real file what it is in the overlay, but for the attributes of a directory.
-fn put(changes: &mut Changes, notes: &mut Notes, change: &Change) -> io::Result<()> {
-    let Some((upper, mine)) = &change.upper else { return Ok(()) };
-    let path = &change.path;
-    if mine.is_dir() && change.became != Became::Replaced {
-        return if change.became == Became::Added { make(upper, mine, path) } else { Ok(()) };
-    }
-    let is_other = change.became != Became::Modified || change.what.contains(&"content");
-    if !is_other {
-        notes.begin("attributes", path)?;
-        return adorn(upper, mine, change.real.as_ref(), path);
-    }
-    let temporary = beside(path);
-    notes.begin("temporary", &temporary)?;
-    remove_tree(&temporary)?;
-    let made = new_file(changes, change, (upper, mine), &temporary);
-    made.and_then(|()| exchange(&temporary, path, change.real.as_ref())).inspect_err(|_| {
-        // Room is needed for something else, perhaps.
-        let _ = remove_tree(&temporary);
-    })
-}
-
-/// Makes the file under its temporary name: a further name where the file has one already.
-fn new_file(
-    changes: &mut Changes,
-    change: &Change,
-    (upper, mine): (&Path, &Metadata),
-    temporary: &Path,
-) -> io::Result<()> {
-    let number = (mine.dev(), mine.ino());
-    if mine.is_dir() {
-        return make(upper, mine, temporary);
-    }
-    if let Some(first) = changes.linked.get(&number).filter(|_| mine.nlink() > 1) {
-        match fs::hard_link(first, temporary) {
-            // On another file system, or where links are not permitted, it becomes a file of its own.
-            Err(error) if is_no_place_for_links(&error) => {}
-            linked => return linked,
-        }
-    }
-    make(upper, mine, temporary)?;
-    let copied = changes.origins.get(&change.path).is_some_and(|origin| origin.copied);
-    // A file of this user's gets a group of theirs, if it must.
-    let real = change.real.as_ref().filter(|real| copied && real.uid() != mine.uid());
-    adorn(upper, mine, real, temporary).map_err(|error| of_others(error, mine, real))?;
-    changes.linked.insert(number, change.path.clone());
-    Ok(())
 }
 
 fn is_no_place_for_links(error: &io::Error) -> bool {
@@ -174,84 +455,5 @@ fn of_others(error: io::Error, mine: &Metadata, real: Option<&Metadata>) -> io::
             Errno::EPERM.because(format!("it belongs to user {}, {why}", real.uid())).into()
         }
         _ => error,
-    }
-}
-
-/// Gives a new file its name in one step, whatever has it now; that is removed.
-fn exchange(temporary: &Path, path: &Path, real: Option<&Metadata>) -> io::Result<()> {
-    let is_dir = fs::symlink_metadata(temporary)?.is_dir();
-    let Some(real) = real.filter(|real| real.is_dir() || is_dir) else {
-        return fs::rename(temporary, path);
-    };
-    match renameat_with(CWD, temporary, CWD, path, RenameFlags::EXCHANGE) {
-        Err(Number::INVAL | Number::NOSYS) => {
-            let former = beside(temporary);
-            remove_tree(&former)?;
-            fs::rename(path, &former)?;
-            fs::rename(temporary, path)?;
-            remove_tree(&former)
-        }
-        exchanged => {
-            exchanged?;
-            if real.is_dir() { remove_tree(temporary) } else { fs::remove_file(temporary) }
-        }
-    }
-}
-
-/// Gives a directory its attributes.
-fn settle(notes: &mut Notes, change: &Change) -> io::Result<()> {
-    match &change.upper {
-        Some((upper, mine)) if mine.is_dir() => {
-            notes.begin("attributes", &change.path)?;
-            adorn(upper, mine, change.real.as_ref(), &change.path)
-        }
-        _ => Ok(()),
-    }
-}
-
-fn take_away(change: &Change) -> io::Result<()> {
-    let is_dir = change.real.as_ref().is_some_and(Metadata::is_dir);
-    let removed = if is_dir { fs::remove_dir(&change.path) } else { fs::remove_file(&change.path) };
-    match removed {
-        // With a directory that was replaced.
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(())
-        }
-        other => other,
-    }
-}
-
-/// The temporary name for a file.
-fn beside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default();
-    path.with_file_name(format!("{UNFINISHED}{:016x}", siphash13(name.as_bytes())))
-}
-
-impl Notes {
-    /// Those of former attempts, what they have left having been removed.
-    fn open(dir: &Path) -> io::Result<Self> {
-        let path = commit_of(dir);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path)?;
-        let text = fs::read_to_string(&path)?;
-        let mut begun = HashSet::new();
-        for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
-            let Some((what, path)) = line.split_once(' ') else { continue };
-            match (what, read(path)) {
-                ("temporary", Some(path)) => {
-                    remove_tree(&beside(&path))?;
-                    remove_tree(&path)?;
-                }
-                ("attributes", Some(path)) => drop(begun.insert(path)),
-                _ => {}
-            }
-        }
-        if !text.is_empty() && !text.ends_with('\n') {
-            file.write_all(b"\n")?;
-        }
-        Ok(Notes { file, begun })
-    }
-
-    fn begin(&mut self, what: &str, path: &Path) -> io::Result<()> {
-        writeln!(self.file, "{what} {}", written(path.as_os_str().as_bytes()))
     }
 }

@@ -12,27 +12,31 @@ use std::io::{self, Read, Seek};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
-/// Makes a file of the kind and with the content of one in the overlay, which only its owner can use yet. A directory is empty.
+/// Makes a file of the kind and with the content of one in the overlay, which only its owner can use yet. A directory is empty. A file
+/// with content is open, to be stored when it is complete.
 ///
 /// # Errors
 /// Those of the calls; `EEXIST` when there is something.
-pub fn make(upper: &Path, mine: &Metadata, new: &Path) -> io::Result<()> {
+pub fn make(upper: &Path, mine: &Metadata, new: &Path) -> io::Result<Option<File>> {
     let kind = mine.file_type();
     if kind.is_dir() {
         fs::create_dir(new)?;
-        return fs::set_permissions(new, Permissions::from_mode(0o700));
+        fs::set_permissions(new, Permissions::from_mode(0o700))?;
+        return Ok(None);
     }
     if kind.is_symlink() {
-        return symlink(fs::read_link(upper)?, new);
+        symlink(fs::read_link(upper)?, new)?;
+        return Ok(None);
     }
     if !kind.is_file() {
         let kind = FileType::from_raw_mode(mine.mode());
-        return Ok(mknodat(CWD, new, kind, Mode::from_raw_mode(0o600), mine.rdev())?);
+        mknodat(CWD, new, kind, Mode::from_raw_mode(0o600), mine.rdev())?;
+        return Ok(None);
     }
     let mut from = open(upper, mine)?;
     let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
     pour(&mut from, &mut to)?;
-    to.sync_all()
+    Ok(Some(to))
 }
 
 /// Opens a file of the overlay, also one that its owner may not read.

@@ -8,14 +8,18 @@
 //! | `changes.rs` | what differs between the overlay and the real files |
 //! | `alike.rs` | whether two files are the same, and in what they differ |
 //! | `commit.rs` | making the real files what the program saw |
+//! | `notes.rs` | what a commit notes before it does it |
+//! | `place.rs` | names of real files, reached without symbolic links |
 //! | `make.rs` | copying one file of the overlay |
 
 mod alike;
 mod changes;
 mod commit;
 mod make;
+mod notes;
 mod origin;
 mod overlay;
+mod place;
 
 pub use changes::{Change, Changes};
 pub use commit::Commit;

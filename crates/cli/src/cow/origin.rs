@@ -54,7 +54,8 @@ impl Version {
         }
     }
 
-    fn of(found: &Metadata) -> Self {
+    /// That of a file.
+    pub fn of(found: &Metadata) -> Self {
         Version {
             ino: found.ino(),
             mode: found.mode(),

@@ -10,16 +10,20 @@
 
 use super::make::adorn;
 use super::origin::Recorder;
+use super::place::Place;
 use super::shown;
 use crate::status::Failure;
 use outrigger_core::{Errno, Error};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file that says what the directory is.
 const MARK: &str = "overlay";
+/// What the names of marks begin with that are not complete.
+const MARK_PART: &str = "overlay.part.";
 /// What it contains.
 const FORMAT: &str = "outrigger overlay 1\n";
 /// The overlay that is meant where none is named.
@@ -62,12 +66,13 @@ impl Overlay {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(|error| failed("cannot make the overlay", dir, error))?;
         if !Self::is_at(dir) {
-            let is_empty = fs::read_dir(dir).map(|mut entries| entries.next().is_none());
-            if !is_empty.map_err(|error| failed("cannot read", dir, error))? {
+            if !is_empty(dir).map_err(|error| failed("cannot read", dir, error))? {
                 let why = "is not empty, and not an overlay: name another directory for the changes";
                 return Err(Failure::serious(format!("'{}' {why}", shown(dir))));
             }
-            mark(dir).map_err(|error| failed("cannot make the overlay", dir, error))?;
+            dir.canonicalize()
+                .and_then(|dir| mark(&dir))
+                .map_err(|error| failed("cannot make the overlay", dir, error))?;
         }
         let overlay = Self::open(dir)?;
         overlay.make_upper().map_err(|error| failed("cannot make the overlay", dir, error))?;
@@ -84,10 +89,12 @@ impl Overlay {
             return Err(Failure::serious(format!("'{}': {why}", shown(dir))));
         }
         let dir = dir.canonicalize().map_err(|error| failed("cannot open", dir, error))?;
-        let lock = OpenOptions::new().read(true).write(true).open(dir.join(MARK));
-        let lock = lock.map_err(|error| failed("cannot open the overlay", &dir, error))?;
+        let unopened = |error| failed("cannot open the overlay", &dir, error);
+        let lock = OpenOptions::new().read(true).write(true).open(dir.join(MARK)).map_err(unopened)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Overlay { dir, _lock: lock }),
+            Ok(()) if is_at(&lock, &dir.join(MARK)).map_err(unopened)? => Ok(Overlay { dir, _lock: lock }),
+            // It was removed, and perhaps made anew, before it was locked.
+            Ok(()) => Self::open(&dir),
             Err(TryLockError::WouldBlock) => Err(Failure::serious(format!(
                 "the overlay '{}' is in use: a program that was started with it runs, or it is being committed",
                 shown(&dir)
@@ -180,9 +187,35 @@ pub(super) fn commit_of(dir: &Path) -> PathBuf {
     dir.join(COMMIT)
 }
 
+/// Whether there is nothing in a directory but marks that were not completed.
+fn is_empty(dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        if !entry?.file_name().as_bytes().starts_with(MARK_PART.as_bytes()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Makes the mark in one step: a half of it would not be known as an overlay. Who makes it at the same time is as good.
 fn mark(dir: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(MARK))?;
-    file.write_all(FORMAT.as_bytes())
+    let part = dir.join(format!("{MARK_PART}{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+    file.write_all(FORMAT.as_bytes())?;
+    file.sync_all()?;
+    match Place::of(&part)?.rename_to_new(&Place::of(&dir.join(MARK))?) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::remove_file(part),
+        renamed => renamed,
+    }
+}
+
+/// Whether an open file still has a name.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let file = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => found.map(|found| (found.dev(), found.ino()) == (file.dev(), file.ino())),
+    }
 }
 
 /// A sentence about a directory.
@@ -224,4 +257,24 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
         remove_tree(&entry?.path())?;
     }
     gone(fs::remove_dir(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_an_overlay_that_was_removed_is_none_of_the_next_one() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("kept");
+        let first = Overlay::make(&dir).unwrap();
+        let mark = dir.join(MARK);
+        let former = File::open(&mark).unwrap();
+        assert!(is_at(&former, &mark).unwrap() && Overlay::open(&dir).is_err());
+        first.remove().unwrap();
+        assert!(!is_at(&former, &mark).unwrap());
+        let second = Overlay::make(&dir).unwrap();
+        assert!(!is_at(&former, &mark).unwrap());
+        assert_eq!(fs::read_dir(second.path()).unwrap().count(), 2, "the mark and the upper tree");
+    }
 }

@@ -93,7 +93,8 @@ impl Both<'_> {
                     if let Some(cut) = cut {
                         answer = Some(self.cut(made.node, cut, &work).await?);
                     }
-                    self.settle(node, &from, work, (dir, into, name)).await
+                    let (work, temporary) = work;
+                    self.settle((node, made.node), &from, (work, temporary), (dir, into, name)).await
                 };
                 if let Err(error) = settled.await {
                     if let Some(Reply::Opened(opened)) = answer {
@@ -205,7 +206,7 @@ impl Both<'_> {
     /// Gives a copy its name.
     async fn settle(
         &self,
-        node: Node,
+        (node, made): (Node, Node),
         from: &Attr,
         (work, temporary): (Node, Name),
         (dir, into, name): (Node, Node, Name),
@@ -216,8 +217,21 @@ impl Both<'_> {
             return Err(Errno::ESTALE.because("the file was removed while it was copied"));
         }
         let before = self.ask_upper(GetAttr { node: into, handle: None }).await?.attr;
-        let flags = RenameFlags::empty();
-        self.ask_upper(Rename { dir: work, name: temporary, to_dir: into, to_name: name, flags }).await?;
+        let rename =
+            Rename { dir: work, name: temporary, to_dir: into, to_name: name, flags: RenameFlags::empty() };
+        match self.ask_upper(rename.clone()).await {
+            // Only who may write to a directory may move it to another one: its `..` changes.
+            Err(error) if error.errno == Errno::EACCES && from.is_dir() => {
+                let set = |mode| {
+                    let attrs = SetAttrs { mode: Some(mode), ..SetAttrs::default() };
+                    self.ask_upper(SetAttr { node: made, handle: None, attrs })
+                };
+                set(from.permissions() | 0o700).await?;
+                self.ask_upper(rename).await?;
+                set(from.permissions()).await?;
+            }
+            renamed => renamed?,
+        }
         let [atime, mtime] = [before.atime, before.mtime].map(|time| Some(SetTime::To(time)));
         let attrs = SetAttrs { atime, mtime, ..SetAttrs::default() };
         // Trees that cannot set times show that something has happened.
