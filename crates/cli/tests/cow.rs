@@ -567,3 +567,33 @@ fn a_mark_that_was_not_completed_is_no_obstacle() {
     apart(&place, "here", "echo x >new").ok();
     place.run(&["commit", "kept"]).ok();
 }
+
+#[test]
+fn what_is_mounted_where_a_program_removed_a_directory_stays() {
+    let Some(place) = place() else { return };
+    let script = format!(
+        "cd here; mkdir src; echo precious >src/file; mount --bind src empty
+        {PROGRAM} run --cow=../kept -- sh -ec 'mv empty moved; rm -r tree'
+        if {PROGRAM} commit ../kept; then exit 1; fi; if {PROGRAM} commit --force ../kept; then exit 1; fi
+        cat src/file tree/one; umount empty; {PROGRAM} commit ../kept >/dev/null; ls; cat moved/file"
+    );
+    let said = place.run_as("unshare", &["-m", "sh", "-ec", &script]);
+    assert_eq!((&*said.out, said.code), ("precious\none\nmany\nmoved\nsrc\nprecious\n", Some(0)), "{said:?}");
+    assert_eq!(said.err.matches("is a mount point").count(), 2, "{said:?}");
+}
+
+#[test]
+fn an_overlay_of_another_user_is_refused() {
+    let Some(place) = place() else { return };
+    apart(&place, "here", "echo more >>tree/one").ok();
+    place.run_as("chown", &["-R", "nobody", "kept"]).ok();
+    for command in ["diff", "commit", "discard"] {
+        let said = place.run(&[command, "kept"]);
+        assert!(said.code != Some(0) && said.err.contains("one of user"), "{said:?}");
+    }
+    assert_ne!(apart(&place, "here", "true").code, Some(0));
+    place.run_as("chown", &["-R", "root", "kept"]).ok();
+    fs::rename(place.at("kept/upper"), place.at("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("../elsewhere", place.at("kept/upper")).unwrap();
+    assert!(apart(&place, "here", "echo more >>tree/one").err.contains("is damaged"));
+}

@@ -201,14 +201,17 @@ fn what_a_program_leaves_running_has_the_trees_until_it_ends() {
     let mut said = String::new();
     BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
     assert!(said.contains("still run"), "{said}");
-    fs::remove_file(place.at("gate")).unwrap();
+    fs::remove_file(&gate).unwrap();
     assert_eq!(server.wait().unwrap().code(), Some(3));
     assert_eq!(fs::read_to_string(place.at("tree/late")).unwrap(), "late\n");
-    let forever = ["run", "--no-hosts", "--map", "/data=tree", "sh", "-c", "sleep 1000 & exit 0"];
+    place.file("gate", "");
+    let leaves = format!("(while [ -e {gate} ]; do sleep 0.05; done) >/dev/null 2>&1 & exit 0");
+    let forever = ["run", "--no-hosts", "--map", "/data=tree", "sh", "-c", &leaves];
     let mut server = place.command(PROGRAM, &forever).stderr(Stdio::piped()).spawn().unwrap();
     BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
     signal(server.id(), "TERM");
     assert_eq!(server.wait().unwrap().code(), Some(0));
+    fs::remove_file(&gate).unwrap();
 }
 
 #[test]

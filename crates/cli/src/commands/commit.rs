@@ -40,6 +40,13 @@ impl Run for Commit {
             output.flush()
         };
         let commit = crate::cow::Commit::new(&overlay, &mut tell)?;
+        let mounts = commit.mounts_in_the_way();
+        if let Some(mount) = mounts.map_err(|error| Failure::serious(error.to_string()))?.first() {
+            return Err(Failure::new(format!(
+                "nothing was committed: '{}', which the changes remove, is a mount point (umount it first, or discard the changes)",
+                mount.display()
+            )));
+        }
         if !self.force {
             refuse(context, &commit.conflicts())?;
         }

@@ -7,7 +7,7 @@
 use super::alike::{Pair, kind};
 use super::notes::Noted;
 use super::origin::{Origin, load};
-use super::overlay::{failed, origins_of, upper_of};
+use super::overlay::{Overlay, failed, origins_of, upper_of};
 use crate::status::Failure;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -115,6 +115,7 @@ impl Changes {
     /// # Errors
     /// A sentence about what cannot be read.
     pub fn of(dir: &Path) -> Result<Self, Failure> {
+        Overlay::is_own(dir)?;
         let unread = |error| failed("cannot read the overlay", dir, error);
         let origins = load(&origins_of(dir)).map_err(unread)?;
         let unfinished = Noted::load(dir).map_err(unread)?.unfinished();

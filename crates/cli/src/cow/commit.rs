@@ -15,6 +15,7 @@ use super::place::{Place, leads_nowhere, open_dir};
 use super::shown;
 use crate::status::Failure;
 use outrigger_core::{Errno, Error};
+use outrigger_host::MountEntry;
 use rustix::fs::{OFlags, RenameFlags, fstat, syncfs};
 use rustix::io::Errno as Number;
 use std::collections::{HashMap, HashSet};
@@ -59,6 +60,22 @@ impl<'a> Commit<'a> {
     pub fn conflicts(&self) -> Vec<&Change> {
         let all = self.changes.list.iter().filter(|change| self.changes.is_conflict(change));
         all.filter(|change| !self.was_begun(change)).collect()
+    }
+
+    /// Mounts of the system on what is to be removed or replaced, or below it: the changes are not of what is under them.
+    ///
+    /// # Errors
+    /// When the table of mounts cannot be read.
+    pub fn mounts_in_the_way(&self) -> io::Result<Vec<PathBuf>> {
+        let is_in_the_way = |mount: &MountEntry| {
+            let mut gone = self
+                .changes
+                .list
+                .iter()
+                .filter(|change| [Became::Removed, Became::Replaced].contains(&change.became));
+            gone.any(|change| mount.mountpoint.starts_with(&change.path))
+        };
+        Ok(MountEntry::all()?.into_iter().filter(is_in_the_way).map(|mount| mount.mountpoint).collect())
     }
 
     /// Whether the real file differs from the version that was hidden by what a former attempt did to its attributes: what is in it is

@@ -89,6 +89,7 @@ impl Overlay {
             return Err(Failure::serious(format!("'{}': {why}", shown(dir))));
         }
         let dir = dir.canonicalize().map_err(|error| failed("cannot open", dir, error))?;
+        Self::is_own(&dir)?;
         let unopened = |error| failed("cannot open the overlay", &dir, error);
         let lock = OpenOptions::new().read(true).write(true).open(dir.join(MARK)).map_err(unopened)?;
         match lock.try_lock() {
@@ -100,6 +101,33 @@ impl Overlay {
                 shown(&dir)
             ))),
             Err(TryLockError::Error(error)) => Err(failed("cannot lock the overlay", &dir, error)),
+        }
+    }
+
+    /// Whether an overlay is of the user who runs this: what one user's overlay says of owners, another user's commit would do.
+    ///
+    /// # Errors
+    /// A sentence about whose it is, or what it is not.
+    pub(super) fn is_own(dir: &Path) -> Result<(), Failure> {
+        let found = fs::metadata(dir).map_err(|error| failed("cannot open", dir, error))?;
+        let user = rustix::process::geteuid().as_raw();
+        if found.uid() != user {
+            return Err(Failure::serious(format!(
+                "the overlay '{}' is one of user {}, and you are user {user}: use it as that user",
+                shown(dir),
+                found.uid()
+            )));
+        }
+        let upper = upper_of(dir);
+        match fs::symlink_metadata(&upper) {
+            Ok(upper) if !upper.is_dir() => Err(Failure::serious(format!(
+                "the overlay '{}' is damaged: 'upper' is no directory",
+                shown(dir)
+            ))),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("cannot open", &upper, error))
+            }
+            _ => Ok(()),
         }
     }
 
