@@ -25,19 +25,24 @@ use std::thread;
 ///     outrigger attach 4711
 ///     outrigger attach --map /data=backup.tar::/ 4711
 ///
-/// The trees are those of `outrigger run`: other hosts under /SCHEME/HOST, --map, and the file
-/// $XDG_CONFIG_HOME/outrigger/mounts. The program goes on where it is; it is stopped for about a millisecond, and a system call
-/// that waits then begins again, or fails with EINTR where it would after SIGSTOP and SIGCONT (signal(7)). What it had open,
+/// The trees are those of `outrigger run`: other hosts under /SCHEME/HOST, --map, and the
+/// file $XDG_CONFIG_HOME/outrigger/mounts. The program goes on where it is; it is stopped
+/// for about a millisecond, and a system call that waits then begins again, or fails with
+/// EINTR where it would after SIGSTOP and SIGCONT (signal(7)). What it had open,
 /// directories too, stays open as it was.
 ///
-/// This command serves the trees until the program, and what it has started since, has ended, or until Ctrl-C, SIGTERM or
-/// `outrigger detach PID` takes them away. Files that are open then can be used until they are closed, and are stored after that;
-/// a second Ctrl-C does not wait for this.
+/// This command serves the trees until the program, and what it has started since, has
+/// ended, or until Ctrl-C, SIGTERM or `outrigger detach PID` takes them away. Files that
+/// are open then can be used until they are closed, and are stored after that; a second
+/// Ctrl-C does not wait for this.
 ///
-/// Without privileges only a program of the same user can be attached to that has one thread: Linux has no other one enter a namespace.
-/// Programs with more threads can be started with `outrigger run`, and then be attached to. Neither can those of 32 bits, in containers,
-/// with privileges of their own, with filters of system calls, in `run --cow`, or in a debugger. Programs that become another user when they are executed (sudo) do not work
-/// afterwards, also when the trees have been taken away, unless the superuser attached.
+/// Without privileges only a program of the same user can be attached to that has one
+/// thread: Linux has no other one enter a namespace. Programs with more threads can be
+/// started with `outrigger run`, and then be attached to. Neither can those of 32 bits, in
+/// containers, with privileges of their own, with filters of system calls, in `run --cow`,
+/// or in a debugger. Programs that become another user when they are executed (sudo) do not
+/// work afterwards, also when the trees have been taken away, unless the superuser
+/// attached.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Attach {
@@ -51,8 +56,9 @@ pub struct Attach {
 
 /// Arguments of `detach`.
 ///
-/// Takes all trees away from a program that `outrigger attach` or `outrigger run` has shown them to, and from all that it has
-/// started; Ctrl-C at `attach` takes away those of that command only. Files that are open can be used until they are closed.
+/// Takes all trees away from a program that `outrigger attach` or `outrigger run` has shown
+/// them to, and from all that it has started; Ctrl-C at `attach` takes away those of that
+/// command only. Files that are open can be used until they are closed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Detach {

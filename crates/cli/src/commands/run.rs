@@ -45,39 +45,47 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Arguments of `run`.
 ///
-/// Runs a program that finds trees in its file system, without privileges and without a mount that others see:
+/// Runs a program that finds trees in its file system, without privileges and without a
+/// mount that others see:
 ///
 ///     outrigger run -- grep -r main /sftp/build@host/src
 ///     outrigger run --map /data=disk.img::/ -- make -C /data
 ///
-/// Other hosts stand under /SCHEME/HOST (/sftp/USER@HOST:PORT, /ftp/HOST, ...), where the root has no such name. PREFIX
-/// is an absolute path: a name in the root that need not exist, or a directory, which the tree covers. The file
-/// $XDG_CONFIG_HOME/outrigger/mounts has a line for each PREFIX that is always there:
+/// Other hosts stand under /SCHEME/HOST (/sftp/USER@HOST:PORT, /ftp/HOST, ...), where the
+/// root has no such name. PREFIX is an absolute path: a name in the root that need not
+/// exist, or a directory, which the tree covers. The file $XDG_CONFIG_HOME/outrigger/mounts
+/// has a line for each PREFIX that is always there:
 ///
 ///     PREFIX  LOCATION  [OPTION,...]
 ///
-/// Words are quoted as for a shell, # begins a comment, and --map takes the place of a line with the same PREFIX. Trees
-/// are opened when they are used. No one is asked for a password: keys, ssh-agent and ~/.netrc have to do.
+/// Words are quoted as for a shell, # begins a comment, and --map takes the place of a line
+/// with the same PREFIX. Trees are opened when they are used. No one is asked for a
+/// password: keys, ssh-agent and ~/.netrc have to do.
 ///
-/// Local files are reached as always, and as fast. In the root itself nothing can be made, and programs that become another
-/// user when they are executed (sudo) do not work, unless the superuser runs them. The trees stay until
-/// all that the program has started has ended, and what was written is stored; Ctrl-C then takes them away before (ENOTCONN).
+/// Local files are reached as always, and as fast. In the root itself nothing can be made,
+/// and programs that become another user when they are executed (sudo) do not work, unless
+/// the superuser runs them. The trees stay until all that the program has started has
+/// ended, and what was written is stored; Ctrl-C then takes them away before (ENOTCONN).
 ///
-/// With --cow, the program sees all local files, and may change them: what it changes goes to an overlay, and the real files stay as
-/// they are. `outrigger diff` shows the changes, `outrigger commit` makes them those of the real files, and `outrigger discard` gives
+/// With --cow, the program sees all local files, and may change them: what it changes goes
+/// to an overlay, and the real files stay as they are. `outrigger diff` shows the changes,
+/// `outrigger commit` makes them those of the real files, and `outrigger discard` gives
 /// them up; until then, the next program that is run with the overlay goes on with it:
 ///
 ///     outrigger run --cow -- make install && outrigger diff
 ///
-/// /proc, /sys, /dev and /run stay those of the system. --cow and --map exclude each other, and neither
-/// hosts nor what the file names appear.
+/// /proc, /sys, /dev and /run stay those of the system. --cow and --map exclude each other,
+/// and neither hosts nor what the file names appear.
 ///
-/// --audit writes a line of JSON for each operation of the program on what is served: with --cow all local files. Fields are those
-/// of `outrigger trace --json`: time (seconds since 1970), id, pid, uid, op, paths, args, state (done, failed, dropped), us (how long
-/// it took), and result and bytes, or error (as ENOENT). Content is not in it. FILE is made for its user only; - is standard error.
+/// --audit writes a line of JSON for each operation of the program on what is served: with
+/// --cow all local files. Fields are those of `outrigger trace --json`: time (seconds since
+/// 1970), id, pid, uid, op, paths, args, state (done, failed, dropped), us (how long it
+/// took), and result and bytes, or error (as ENOENT). Content is not in it. FILE is made
+/// for its user only; - is standard error.
 ///
-/// The exit status is that of the program, 128 and the number of the signal that ended it, 127 when there is no such
-/// program, 126 when it cannot be executed, and 125 when outrigger itself fails.
+/// The exit status is that of the program, 128 and the number of the signal that ended it,
+/// 127 when there is no such program, 126 when it cannot be executed, and 125 when
+/// outrigger itself fails.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Run {

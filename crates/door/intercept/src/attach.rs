@@ -2,7 +2,7 @@
 //! Showing trees to a process that runs, and taking them away again.
 //!
 //! A process that shares the file system of this one enters a namespace that is made for it: all is prepared before it is touched, and
-//! it moves there in one call, or stays where it was. A process in a namespace of this program's gets more trees there.
+//! it enters that by one call, or stays where it was. A process in a namespace of this program's gets more trees there.
 
 use crate::failed;
 use crate::launch::Prefix;

@@ -57,7 +57,7 @@ pub struct Launch {
 /// A namespace that waits for its trees.
 #[derive(Debug)]
 pub struct Launched {
-    /// The process that becomes the program, or that moves the one that runs and ends then.
+    /// The process that becomes the program, or that prepares a namespace for one that runs, and ends then.
     pub child: Child,
     /// The FUSE device of its mount.
     pub device: OwnedFd,
@@ -76,7 +76,7 @@ pub struct Waiting {
 }
 
 impl Launch {
-    /// Starts the process that becomes the program, or moves the one that runs, and waits until it has mounted.
+    /// Starts the process that becomes the program, or that prepares a namespace for one that runs, and waits until it has mounted.
     ///
     /// The caller has no other threads that start processes: these would inherit a socket.
     ///

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts one program, which is started or runs, with all that it starts, into a file system of its own, in which trees stand under names that others do not see
-//! (Alexandrov et al., *Ufo: A Personal Global File System Based on User-Level Extensions to the Operating System*, 1998).
+//! Puts one program, with all that it starts, into a file system of its own, in which trees stand under names that others do not see;
+//! the program is started for that, or runs already (Alexandrov et al., *Ufo: A Personal Global File System Based on User-Level Extensions to the Operating System*, 1998).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `launch.rs` | the side of the process that serves: starts the program, and gets the FUSE device of its mount |
 //! | `enter.rs` | the side of the process that becomes the program: enters the namespace, mounts, executes it |
-//! | `attach.rs` | the same for a process that runs |
-//! | `mover.rs` | has that enter a namespace |
+//! | `attach.rs` | prepares a namespace for a process that runs, or adds to the one that it has |
+//! | `mover.rs` | has a process that runs enter a namespace |
 //! | `tracee.rs` | a process that is stopped, and made to call the system |
 //! | `namespace.rs` | mount namespaces: a new one, and that of another process |
 //! | `root.rs` | a root directory with additional names |
@@ -39,11 +39,15 @@ use std::io;
 
 /// The name this program is started under to become the program of the user.
 const NAME: &str = "outrigger-enter";
-/// What that is to do: execute a program, also with a tree as its root, show trees to a process, move that, take trees away.
+/// The order to execute a program.
 const EXECUTE: &str = "execute";
+/// The order to execute a program whose root directory is a tree.
 const WHOLE: &str = "whole";
+/// The order to prepare a namespace for a process.
 const ATTACH: &str = "attach";
+/// The order to have a process enter a namespace.
 const MOVE: &str = "move";
+/// The order to take trees away from a process.
 const DETACH: &str = "detach";
 /// What the server says when the trees answer.
 const GO: &[u8] = b"go";

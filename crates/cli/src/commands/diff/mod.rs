@@ -113,8 +113,8 @@ impl Run for Diff {
         let (left, right) = match self.arguments.operands.as_slice() {
             [left, right] => (left, right),
             operands if overlay::is_meant(operands) => return overlay::show(context, operands.first()),
-            [] => return Err(usage("missing operand after 'diff'".into())),
-            [only] => return Err(usage(format!("missing operand after {}", operand(only)))),
+            [] => return Err(usage("missing operand after 'diff': without LOCATIONs it shows the overlay of `outrigger run --cow`, and there is none".into())),
+            [only] => return Err(usage(format!("missing operand after {}: it is no overlay of `outrigger run --cow`, which could be shown alone", operand(only)))),
             [_, _, extra, ..] => return Err(usage(format!("extra operand {}", operand(extra)))),
         };
         let serious = |failure: Failure| Failure::serious(failure.message);
