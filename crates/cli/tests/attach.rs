@@ -20,7 +20,7 @@ fn place() -> Option<Place> {
     Some(place)
 }
 
-/// A shell that is told what to do, and ends with this.
+/// A shell that reads commands from a pipe; dropping this kills it.
 struct Shell {
     child: Child,
     input: Option<ChildStdin>,

@@ -27,8 +27,8 @@ use std::thread;
 ///
 /// The trees are those of `outrigger run`: other hosts under /SCHEME/HOST, --map, and the
 /// file $XDG_CONFIG_HOME/outrigger/mounts. The program goes on where it is; it is stopped
-/// for about a millisecond, and a system call that waits then begins again, or fails with
-/// EINTR where it would after SIGSTOP and SIGCONT (signal(7)). What it had open,
+/// for one or two milliseconds, and a system call that waits then begins again, or fails
+/// with EINTR where it would after SIGSTOP and SIGCONT (signal(7)). What it had open,
 /// directories too, stays open as it was.
 ///
 /// This command serves the trees until the program, and what it has started since, has
@@ -36,13 +36,12 @@ use std::thread;
 /// are open then can be used until they are closed, and are stored after that; a second
 /// Ctrl-C does not wait for this.
 ///
-/// Without privileges only a program of the same user can be attached to that has one
-/// thread: Linux has no other one enter a namespace. Programs with more threads can be
-/// started with `outrigger run`, and then be attached to. Neither can those of 32 bits, in
-/// containers, with privileges of their own, with filters of system calls, in `run --cow`,
-/// or in a debugger. Programs that become another user when they are executed (sudo) do not
-/// work afterwards, also when the trees have been taken away, unless the superuser
-/// attached.
+/// The program has to be one of the same user, with one thread: Linux lets no other one
+/// enter a user namespace. A program with more threads can be started with `outrigger run`,
+/// and then be attached to. Programs of 32 bits, in containers, with privileges of their
+/// own, with filters of system calls (seccomp), in `run --cow` or in a debugger are
+/// refused. Programs that become another user when they are executed (sudo) do not work
+/// afterwards, also when the trees have been taken away, unless the superuser attached.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Attach {

@@ -6,7 +6,7 @@ use rustix::fs::{lgetxattr, llistxattr};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
-use std::fs::{self, File, FileType, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -24,19 +24,6 @@ pub struct Pair<'a> {
     pub real: (&'a Path, &'a Metadata),
     /// The version of the real file that was hidden, where that is known.
     pub origin: Option<&'a Origin>,
-}
-
-/// How a kind of file is called in `--json`.
-pub fn kind(kind: FileType) -> &'static str {
-    match kind {
-        _ if kind.is_dir() => "directory",
-        _ if kind.is_symlink() => "symlink",
-        _ if kind.is_fifo() => "fifo",
-        _ if kind.is_socket() => "socket",
-        _ if kind.is_char_device() => "char-device",
-        _ if kind.is_block_device() => "block-device",
-        _ => "file",
-    }
 }
 
 /// The extended attributes of a file which the overlay can keep.

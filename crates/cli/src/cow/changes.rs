@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What differs between the overlay and the real files.
 //!
-//! Both trees are walked by name, in the format that the layer `union` documents. What the two sides agree about is no change, whoever
-//! made it: so a commit that was interrupted can be repeated.
+//! Both trees are walked by name, in the format that the layer `union` documents. What is the same on both sides is no
+//! change: so a commit that was interrupted can be repeated.
 
-use super::alike::{Pair, kind};
+use super::alike::Pair;
 use super::notes::Noted;
 use super::origin::{Origin, load};
 use super::overlay::{Overlay, failed, origins_of, upper_of};
+use crate::format::record::kind_word;
 use crate::status::Failure;
+use outrigger_core::FileKind;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -104,8 +106,8 @@ impl Change {
     }
 
     fn kinds(&self) -> (Option<&'static str>, Option<&'static str>) {
-        let is = self.upper.as_ref().map(|(_, found)| kind(found.file_type()));
-        (is, self.real.as_ref().map(|found| kind(found.file_type())))
+        let word = |found: &Metadata| FileKind::of_mode(found.mode()).map(kind_word);
+        (self.upper.as_ref().and_then(|(_, found)| word(found)), self.real.as_ref().and_then(word))
     }
 }
 

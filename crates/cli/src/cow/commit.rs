@@ -227,12 +227,12 @@ impl<'a> Commit<'a> {
             self.exchange(&new, &place, &former, change)
         });
         let is_exchanged = exchanged.inspect_err(|_| {
-            // Room is needed for something else, perhaps.
+            // The temporary file takes space that the next attempt may need.
             let _ = remove_tree(&new.path());
         })?;
         let old = if is_exchanged { new } else { former };
         self.remove_former(&old, change, within).inspect_err(|_| {
-            // What somebody has made in the directory meanwhile is where they made it.
+            // Another process has made a file in the directory: that gets its name back, with the file.
             let _ = put_back(&place, &old, change);
         })
     }
@@ -343,7 +343,7 @@ impl<'a> Commit<'a> {
         gone(place.remove(is_dir)).map_err(|error| self.in_the_way(error))
     }
 
-    /// The error when somebody has made something meanwhile.
+    /// The error for a name that another process has made since the comparison: a conflict.
     fn in_the_way(&self, error: io::Error) -> io::Error {
         let number = Number::from_io_error(&error);
         let is_other = number.is_some_and(|number| [Number::EXIST, Number::NOTEMPTY].contains(&number));

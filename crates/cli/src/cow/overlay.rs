@@ -2,7 +2,7 @@
 //! The directory that an overlay is in.
 //!
 //! ```text
-//! DIR/overlay   says that this is one; locked while somebody uses it
+//! DIR/overlay   says that this is one; `run`, `commit` and `discard` lock it
 //! DIR/upper     the changes, as the layer `union` keeps them
 //! DIR/origins   versions of the real files that are hidden
 //! DIR/commit    where `commit` has begun
@@ -29,7 +29,7 @@ const FORMAT: &str = "outrigger overlay 1\n";
 /// The overlay that is meant where none is named.
 const USUAL: &str = "default";
 
-/// An overlay that nobody else uses meanwhile.
+/// An overlay, locked against other processes.
 pub struct Overlay {
     dir: PathBuf,
     _lock: File,

@@ -121,7 +121,8 @@ pub fn space(place: &str, tree: &str, driver: &str, info: &FsStat) -> Value {
     })
 }
 
-fn kind_word(kind: FileKind) -> &'static str {
+/// How a kind of file is called in `--json`.
+pub fn kind_word(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Regular => "file",
         FileKind::Directory => "directory",

@@ -5,7 +5,6 @@ use crate::attach::{check, identity};
 use crate::failed;
 use crate::tracee::Tracee;
 use nix::errno::Errno;
-use nix::sys::signal::SigSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -23,8 +22,6 @@ const SETS: u64 = 8;
 /// A sentence about why it cannot; then it is where it was.
 pub(crate) fn move_process(pid: u32, namespace: u32) -> Result<(), String> {
     let what = format!("process {pid}");
-    // A tracer that ends leaves the process with registers that are not its own.
-    SigSet::all().thread_block().map_err(failed("signals"))?;
     let mut process = Tracee::stop(pid)?;
     // What was so before may have changed until it was stopped.
     check(pid)?;

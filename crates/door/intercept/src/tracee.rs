@@ -4,17 +4,19 @@
 use crate::failed;
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::time::TimeSpec;
 use nix::unistd::Pid;
 use std::ffi::{c_int, c_long};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::thread;
+use std::ptr;
 use std::time::{Duration, Instant};
 
 /// How long a process may take to stop, and a call that it is made to make. What waits for a device or a server may take longer.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How often it is looked whether it has stopped.
-const POLL: Duration = Duration::from_micros(50);
+/// How long a stop may stay unseen where the kernel sends no SIGCHLD for it: a process inherits that it ignores this signal.
+const UNTOLD: Duration = Duration::from_millis(10);
 /// The instruction `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The code segment of processes of 64 bits.
@@ -50,12 +52,14 @@ enum Stop {
 }
 
 impl Tracee {
-    /// Stops a process.
+    /// Stops a process. This process, which is for that alone, gets no signals any more: a tracer that ends leaves the other one with
+    /// registers that are not its own.
     ///
     /// # Errors
     /// A sentence about why it cannot be stopped, or not be used.
     pub(crate) fn stop(pid: u32) -> Result<Self, String> {
         let what = format!("process {pid}");
+        SigSet::all().thread_block().map_err(failed("signals"))?;
         let pid = Pid::from_raw(i32::try_from(pid).map_err(|_| format!("{what}: there is none"))?);
         ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD).map_err(|errno| refused(pid, errno))?;
         let mut tracee = Tracee { pid, instruction: 0, before: None, stopping: 0 };
@@ -208,12 +212,25 @@ fn wait(pid: Pid) -> Result<Stop, Errno> {
         let found = unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::__WALL | libc::WNOHANG) };
         match Errno::result(found)? {
             0 if Instant::now() >= until => return Err(Errno::ETIMEDOUT),
-            0 => thread::sleep(POLL),
+            0 => wait_for_child(UNTOLD)?,
             _ if !libc::WIFSTOPPED(status) => return Ok(Stop::End),
             _ if status >> 16 != 0 => return Ok(Stop::Event),
             _ if libc::WSTOPSIG(status) == libc::SIGTRAP | AT_CALL => return Ok(Stop::Call),
             _ => return Ok(Stop::Signal(libc::WSTOPSIG(status))),
         }
+    }
+}
+
+/// Waits for SIGCHLD, which is blocked, but no longer than this.
+fn wait_for_child(limit: Duration) -> Result<(), Errno> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGCHLD);
+    let limit = TimeSpec::from_duration(limit);
+    // SAFETY: both structures outlive the call, and the kernel may be given no place for what it knows of the signal.
+    let came = unsafe { libc::sigtimedwait(signals.as_ref(), ptr::null_mut(), limit.as_ref()) };
+    match Errno::result(came) {
+        Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 
