@@ -320,6 +320,35 @@ fn a_refusal_by_squashing_names_what_lets_the_user_in() {
     }
 }
 
+/// A file that is made exclusively, by a server that is killed before the file has its verifier.
+#[test]
+fn an_exclusive_creation_is_repeated_after_the_server_was_killed_in_it() {
+    let place = Place::new();
+    place.file("tree/in", "");
+    place.file("new", "content");
+    let arguments = [&["tree"][..], &EVERYONE].concat();
+    let slow = [&["--layer", "fault=op=setattr,delay=600s"][..], &arguments].concat();
+    let serving = Serving::start(&place, 0, &slow);
+    let port = serving.port;
+    let file = format!("nfs://127.0.0.1:{port}/new");
+    let mut client = place.command(PROGRAM, &["--opt", &format!("mountport={port}"), "cp", "new", &file]);
+    let mut client = client.spawn().unwrap();
+    // It is made when the tree has a new name, or the server a file without a name.
+    let nameless = || {
+        let files = fs::read_dir(format!("/proc/{}/fd", serving.child.id())).unwrap();
+        let paths = files.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+        paths.map(|path| path.to_string_lossy().into_owned()).any(|path| path.contains("tree/#"))
+    };
+    while fs::read_dir(place.at("tree")).unwrap().count() == 1 && !nameless() {
+        assert!(client.try_wait().unwrap().is_none(), "the client has ended");
+    }
+    serving.end("KILL");
+    let _serving = Serving::start(&place, port, &arguments);
+    assert!(client.wait().unwrap().success());
+    assert_eq!(fs::read(place.at("tree/new")).unwrap(), b"content");
+    assert_eq!(fs::read_dir(place.at("tree")).unwrap().count(), 2);
+}
+
 #[test]
 fn a_service_manager_is_told_when_clients_can_come() {
     let place = Place::new();

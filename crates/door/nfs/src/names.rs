@@ -7,9 +7,9 @@ use crate::handle::FileId;
 use outrigger_core::attr::{MODE_PERMISSIONS, SET_ID};
 use outrigger_core::ops::{
     Create, Link, Lookup, MkDir, MkNod, OpenFlags, Parent, Release, Rename, RenameFlags, RmDir, SetAttr,
-    SymLink, Unlink,
+    SymLink, TmpFile, Unlink,
 };
-use outrigger_core::reply::Entry;
+use outrigger_core::reply::{Created as NewFile, Entry};
 use outrigger_core::{Cx, FileKind, LockOwner, Name, Node, OpCode, SetAttrs, SetTime, Target, Time};
 use outrigger_proto_nfs3::nfs::{CreateArgs, CreateHow, MkDirArgs, MkNodArgs, MkNodWhat, SymLinkArgs};
 use outrigger_proto_nfs3::results::{
@@ -137,7 +137,7 @@ impl Export {
         let (atime, mtime) = self.times_of(verifier);
         let (to_atime, to_mtime) = (Some(SetTime::To(atime)), Some(SetTime::To(mtime)));
         let attrs = SetAttrs { atime: to_atime, mtime: to_mtime, ..SetAttrs::default() };
-        match self.new_file(cx, dir, name, attrs).await {
+        match self.new_file_with(cx, dir, name, attrs).await {
             Err(Status::EXIST) => {}
             made => return made,
         }
@@ -149,6 +149,36 @@ impl Export {
             return Err(Status::EXIST);
         }
         Ok(entry)
+    }
+
+    /// A new regular file that has `attrs` from the moment it has its name, where the tree can do that. A server that ends in the
+    /// middle then leaves no file that its client, who repeats the call, would take for another's.
+    async fn new_file_with(&self, cx: &Cx, dir: Node, name: &Name, attrs: SetAttrs) -> Outcome<Entry> {
+        let has = |op| self.abilities.ops.has(op);
+        if self.abilities.initial_attrs || !has(OpCode::TmpFile) || !has(OpCode::Link) {
+            return self.new_file(cx, dir, name, attrs).await;
+        }
+        let flags = OpenFlags::READ_WRITE;
+        let Ok(made) = self.ask(cx, TmpFile { dir, mode: FILE_MODE, umask: 0, flags }).await else {
+            // The tree may have file systems that have no files without names.
+            return self.new_file(cx, dir, name, attrs).await;
+        };
+        let node = made.entry.node;
+        let named = async {
+            self.ask(cx, SetAttr { node, handle: None, attrs }).await?;
+            self.ask(cx, Link { node, dir, name: name.clone() }).await
+        };
+        let named = named.await;
+        let made = self.closed(cx, made, flags).await;
+        self.files.give_back(cx, &made?).await;
+        named
+    }
+
+    /// Closes a file that was opened because it was made.
+    async fn closed(&self, cx: &Cx, made: NewFile, flags: OpenFlags) -> Outcome<Entry> {
+        let (node, handle, owner) = (made.entry.node, made.opened.handle, LockOwner::default());
+        self.ask(&cx.aside(), Release { node, handle, flags, owner, flock_release: false }).await?;
+        Ok(made.entry)
     }
 
     /// A verifier as times that any tree can store.
@@ -171,11 +201,8 @@ impl Export {
             }
             false => {
                 let flags = OpenFlags::READ_WRITE | OpenFlags::EXCL;
-                let created = self.ask(cx, Create { dir, name, mode, umask: 0, flags, initial }).await?;
-                let (node, handle) = (created.entry.node, created.opened.handle);
-                let owner = LockOwner::default();
-                self.ask(&cx.aside(), Release { node, handle, flags, owner, flock_release: false }).await?;
-                created.entry
+                let made = self.ask(cx, Create { dir, name, mode, umask: 0, flags, initial }).await?;
+                self.closed(cx, made, flags).await?
             }
         };
         self.complete_new(cx, (dir, made_name), entry, rest).await
