@@ -214,6 +214,7 @@ fn what_a_program_leaves_running_has_the_trees_until_it_ends() {
     fs::remove_file(&gate).unwrap();
 }
 
+/// The group of the tree's root is another one than that of the user, who may nevertheless make files in it.
 #[test]
 fn a_user_without_privileges_runs_a_program() {
     let Some(place) = place() else { return };
@@ -223,10 +224,10 @@ fn a_user_without_privileges_runs_a_program() {
     fs::copy(PROGRAM, place.at("program")).unwrap();
     let setup = "chmod 755 .; chown -R nobody tree; mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
         exec setpriv --reuid nobody --regid nogroup --clear-groups --bounding-set=-all timeout 30 ./program run \
-            --no-hosts --map /data=tree --map /more/below=tree sh -ec 'id -un; cat /data/sub/file; echo new >/data/new; \
+            --no-hosts --map /data=tree --map /more/below=tree sh -ec 'id -un; cat /data/sub/file; stat -c %U:%G /data; echo new >/data/new; \
             ls /more; grep CapEff /proc/self/status; touch /root-file 2>/dev/null || echo refused'";
     let said = place.run_as("unshare", &["-m", "sh", "-c", setup]).ok();
-    assert_eq!(said, "nobody\ncontent\nbelow\nCapEff:\t0000000000000000\nrefused\n");
+    assert_eq!(said, "nobody\ncontent\nnobody:nogroup\nbelow\nCapEff:\t0000000000000000\nrefused\n");
     assert_eq!(fs::read_to_string(place.at("tree/new")).unwrap(), "new\n");
 }
 

@@ -12,9 +12,9 @@ use crate::tree_options::TreeOptions;
 use crate::trees::{Many, Tree};
 use audit::Audit;
 use clap::Args;
-use outrigger_core::Runtime;
+use outrigger_core::{Runtime, Stack};
 use outrigger_door_fuse::{Connection, Options, Session};
-use outrigger_door_intercept::{Launch, Launched, Prefix, Start};
+use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Start};
 use outrigger_host::allow_descriptors;
 use outrigger_layer_demux::{Demux, Options as DemuxOptions};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
@@ -305,7 +305,15 @@ pub fn tree(context: &Context, map: Map) -> Result<Tree, Failure> {
     };
     let demux = Demux::new(names.clone(), Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>, chosen);
     let many = Many { control: demux.control(), names };
-    Ok(Tree::of_many(Arc::new(demux), many))
+    let whole = Stack::new(Arc::new(demux));
+    let whole = if rustix::process::geteuid().is_root() {
+        whole
+    } else {
+        // Below a user namespace, which knows one user, nobody may write to files of others, whatever their modes say.
+        let one = OneUser::of_process().map_err(failed)?;
+        whole.push(one).map_err(|error| Failure::serious(error.to_string()))?
+    };
+    Ok(Tree::of_many(whole.service(), many))
 }
 
 /// The trees cannot be served.
