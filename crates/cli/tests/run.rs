@@ -146,6 +146,23 @@ fn real_programs_work_on_a_host_and_what_they_write_is_there_in_the_end() {
     assert_eq!(place.run(&["run", "--opt", &option, "cat", &by_host]).ok(), "far\n");
 }
 
+/// Programs get a number; the reason is said once, whoever asks again.
+#[test]
+fn why_a_tree_cannot_be_opened_is_said_once() {
+    let Some((place, sshd)) = far() else { return };
+    fs::write(place.at("sshd/known"), "").unwrap();
+    let (option, map) = (format!("F={}", sshd.configuration().display()), format!("/far={HOST}:/"));
+    let words = ["--map", "/none=no-such-tree", "sh", "-c", "cat /far/x /none/x /far/x; cat /far/x"];
+    let said = place.run(&[&["run", "--map", &map, "--opt", &option], &words[..]].concat());
+    let own: Vec<&str> = said.err.lines().filter(|line| line.starts_with("outrigger run: ")).collect();
+    let [host, none] = own[..] else { panic!("{said:?}") };
+    assert!(host.contains(HOST) && host.contains("Host key verification failed"), "{said:?}");
+    assert!(none.ends_with("'no-such-tree': No such file or directory"), "{said:?}");
+    assert_eq!(said.err.matches("cat: /far/x: Permission denied").count(), 3, "{said:?}");
+    let file = place.run(&["run", "--mounts", "no-such-file", "true"]).refused(125);
+    assert!(file.contains("'no-such-file': No such file"), "{file}");
+}
+
 /// A program that writes a line when it was started, and then does what its standard input says.
 fn waiting(place: &Place, then: &str) -> Child {
     let script = format!("echo started; read line; {then}");

@@ -55,8 +55,9 @@ static void sizes(void) {
     must(pread(file, found, 3, far) == 3 && memcmp(found, "end", 3) == 0);
     must(pread(file, found, 2, far / 2) == 2 && found[0] == 0 && found[1] == 0);
     off_t data = lseek(file, 1 << 20, SEEK_DATA);
-    must(data > 1 << 20 && data <= far);
-    must(lseek(file, 0, SEEK_HOLE) <= far);
+    // Where holes are not known, all is data.
+    must(data >= 1 << 20 && data <= far);
+    must(lseek(file, 0, SEEK_HOLE) >= 0);
     fails(ENXIO, lseek(file, far + 3, SEEK_DATA));
     must(ftruncate(file, 0) == 0 && fallocate(file, 0, 0, 10000) == 0);
     must(fstat(file, &size) == 0 && size.st_size == 10000);
