@@ -146,6 +146,20 @@ fn real_programs_work_on_a_host_and_what_they_write_is_there_in_the_end() {
     assert_eq!(place.run(&["run", "--opt", &option, "cat", &by_host]).ok(), "far\n");
 }
 
+/// Without anything done in the tree before, and for another user than the one who runs it.
+#[test]
+fn the_root_of_a_tree_is_shown_as_it_is_from_the_beginning() {
+    let Some(place) = place() else { return };
+    fs::set_permissions(place.at("tree"), fs::Permissions::from_mode(0o1777)).unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    fs::File::open(place.at("tree")).unwrap().set_modified(time).unwrap();
+    assert_eq!(script(&place, &[], "stat -c '%a %Y' /data").ok(), "1777 1000000000\n");
+    let other = "setpriv --reuid 65534 --clear-groups sh -ec 'echo made >/data/new; cat /data/new'";
+    assert_eq!(script(&place, &[], other).ok(), "made\n");
+    let missing = place.run(&["run", "--no-hosts", "--map", "/data=no-such-tree", "stat", "/data"]);
+    assert_eq!((missing.code, &*missing.out), (Some(1), ""), "{missing:?}");
+}
+
 /// Programs get a number; the reason is said once, whoever asks again.
 #[test]
 fn why_a_tree_cannot_be_opened_is_said_once() {

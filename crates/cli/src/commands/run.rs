@@ -302,6 +302,7 @@ pub fn tree(context: &Context, map: Map, command: &'static str) -> Result<Tree, 
     let chosen = DemuxOptions {
         idle: None,
         opening: context.options().timeout.filter(|limit| !limit.is_zero()).unwrap_or(usual.opening),
+        looking_opens: true,
         owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         ..usual
     };
