@@ -111,6 +111,9 @@ fn a_program_that_is_run_can_run_another_one() {
         place.at("tree").display()
     );
     assert_eq!(script(&place, &[], &inner).ok(), "content\ncontent\n");
+    // Also beside a tree that cannot be opened.
+    let said = script(&place, &["--map", "/none=no-such-tree"], &inner).ok();
+    assert_eq!(said, "content\ncontent\n");
 }
 
 /// A host, and a place beside it.

@@ -60,7 +60,8 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 ///
 /// Words are quoted as for a shell, # begins a comment, and --map takes the place of a line
 /// with the same PREFIX. Trees are opened when they are used. No one is asked for a
-/// password: keys, ssh-agent and ~/.netrc have to do.
+/// password: keys, ssh-agent and ~/.netrc have to do. Why a tree cannot be opened is said
+/// on standard error, once for each reason.
 ///
 /// Local files are reached as always, and as fast. In the root itself nothing can be made,
 /// and programs that become another user when they are executed (sudo) do not work, unless

@@ -23,7 +23,7 @@ struct Mechanism {
     options: &'static [&'static str],
 }
 
-const MECHANISMS: [Mechanism; 1] = [Mechanism { name: "namespace", options: &[] }];
+const MECHANISMS: &[Mechanism] = &[Mechanism { name: "namespace", options: &[] }];
 
 /// A check that fails, and rightly so.
 struct Difference {
@@ -37,7 +37,7 @@ struct Difference {
     always: bool,
 }
 
-const DIFFERENCES: [Difference; 2] = [
+const DIFFERENCES: &[Difference] = &[
     Difference {
         check: "owners",
         reason: "a change of the owner is EINVAL in place of EPERM: the user namespace knows one user, so there is no other to name",

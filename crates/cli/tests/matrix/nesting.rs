@@ -36,7 +36,7 @@ fn no_fault(scene: &Scene, before: &[&str], checks: &[String]) {
 
 #[test]
 fn a_run_in_a_run_has_its_own_tree_in_that_of_the_other() {
-    for mechanism in &MECHANISMS {
+    for mechanism in MECHANISMS {
         let Some(scene) = Scene::new() else { return };
         let Some(checks) = checks(&scene, "/more", &[]) else { return };
         let run = |map| [&[PROGRAM, "run", "--no-hosts", "--map", map], mechanism.options, &["--"]].concat();
@@ -46,7 +46,7 @@ fn a_run_in_a_run_has_its_own_tree_in_that_of_the_other() {
 
 #[test]
 fn a_run_works_under_programs_that_look_at_it_or_change_what_it_sees() {
-    for mechanism in &MECHANISMS {
+    for mechanism in MECHANISMS {
         let run =
             [&[PROGRAM, "run", "--no-hosts", "--map", "/data=tree"], mechanism.options, &["--"]].concat();
         let outer: [&[&str]; 3] = [
@@ -85,6 +85,21 @@ fn programs_that_look_at_others_or_change_what_they_see_work_under_a_run() {
 }
 
 #[test]
+fn a_run_works_in_a_run_without_privileges() {
+    for mechanism in MECHANISMS {
+        let (Some(scene), Some(program)) = (Scene::new(), Kind::Dynamic.program()) else { return };
+        let (outrigger, program) = (scene.give_away(), program_for(&scene, &program));
+        let run = |map| {
+            let words = [outrigger.to_str().unwrap(), "run", "--no-hosts", "--map", map];
+            [&words[..], mechanism.options, &["--"]].concat()
+        };
+        let checks = [&[program.to_str().unwrap(), "/more", scene.outside()][..], &SOME].concat();
+        let said = scene.run_as_nobody(&[run("/data=tree"), run("/more=/data"), checks].concat());
+        assert_eq!(failures(&said), [], "{}", said.err);
+    }
+}
+
+#[test]
 fn they_work_without_privileges_too() {
     // Only the superuser may call chroot(2).
     let inner = INNER.into_iter().filter(|inner| inner[0] != "chroot" && has(inner[0]));
@@ -107,7 +122,7 @@ fn gdb_works_on_both_sides() {
     if !has("gdb") {
         return;
     }
-    for mechanism in &MECHANISMS {
+    for mechanism in MECHANISMS {
         let Some(scene) = Scene::new() else { return };
         let Some(program) = Kind::Dynamic.program() else { return };
         std::fs::copy(program, scene.place.at("tree/program")).unwrap();

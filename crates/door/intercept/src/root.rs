@@ -10,7 +10,7 @@ use rustix::mount::{
 };
 use rustix::process::pivot_root;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -40,8 +40,8 @@ impl Root {
         change().map_err(failed("the root directory cannot be replaced"))?;
         let entries = fs::read_dir(FORMER).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         for entry in entries.map_err(failed("the root directory"))? {
-            let (from, to) = (entry.path(), Path::new("/").join(entry.file_name()));
-            copy(&from, &to).map_err(failed(format_args!("'{}'", to.display())))?;
+            let to = Path::new("/").join(entry.file_name());
+            copy(&entry, &to).map_err(failed(format_args!("'{}'", to.display())))?;
         }
         let root = Root { trees: trees(), is_new: true };
         root.prepare(prefixes)?;
@@ -109,9 +109,9 @@ fn change() -> io::Result<()> {
     Ok(pivot_root(place, &former)?)
 }
 
-/// Has an entry of the former root in the new one.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let kind = fs::symlink_metadata(from)?.file_type();
+/// Has an entry of the former root in the new one. What is mounted on it is not looked at: it may be a tree whose host does not answer.
+fn copy(entry: &DirEntry, to: &Path) -> io::Result<()> {
+    let (kind, from) = (entry.file_type()?, entry.path());
     if kind.is_symlink() {
         return symlink(fs::read_link(from)?, to);
     }
