@@ -4,7 +4,7 @@
 //!
 //! A thread takes the caller's effective user and group for that call and keeps its capabilities meanwhile
 //! (`SECBIT_NO_SETUID_FIXUP`, see capabilities(7)): whether the caller may do this was decided by the door, which may know of
-//! groups that a request does not carry. Calls by root cost nothing.
+//! groups that a request does not carry. Calls by root cost nothing. Where the process may not set groups, the caller's do not count.
 
 use crate::attr::{failed, stat_fd};
 use crate::handle::unshare_umask;
@@ -18,6 +18,7 @@ use rustix::thread::{
     set_thread_res_uid,
 };
 use std::cell::Cell;
+use std::fs;
 use std::os::fd::BorrowedFd;
 
 /// What this process may do about credentials.
@@ -25,6 +26,7 @@ use std::os::fd::BorrowedFd;
 pub(crate) struct Callers {
     own: Credentials,
     may_switch: bool,
+    may_set_groups: bool,
     keeps_setid: bool,
 }
 
@@ -35,6 +37,7 @@ impl Callers {
         Callers {
             own: Credentials { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: own_groups() },
             may_switch: effective.contains(CapabilitySet::SETUID | CapabilitySet::SETGID),
+            may_set_groups: may_set_groups(),
             keeps_setid: effective.contains(CapabilitySet::FSETID),
         }
     }
@@ -49,7 +52,7 @@ impl Callers {
         create: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let is_own = caller.uid == self.own.uid && caller.gid == self.own.gid;
-        let groups = caller.groups.known();
+        let groups = caller.groups.known().filter(|_| self.may_set_groups);
         if !self.may_switch || is_own && groups.is_none() {
             return create();
         }
@@ -61,9 +64,10 @@ impl Callers {
             return Err(outrigger_core::Errno::EINVAL.because("a user or group of number 4294967295"));
         }
         keep_capabilities()?;
-        let _restore = Switched { own: &self.own, groups: groups.is_some() };
+        let mut restore = Switched { own: &self.own, groups: false };
         if let Some(groups) = groups {
             set_thread_groups(&ids(groups)).map_err(failed)?;
+            restore.groups = true;
         }
         set_thread_res_gid(None, Gid::from_raw(caller.gid), None).map_err(failed)?;
         set_thread_res_uid(None, Uid::from_raw(caller.uid), None).map_err(failed)?;
@@ -112,6 +116,11 @@ impl Callers {
             change()
         })
     }
+}
+
+/// A user namespace that a user without privileges has made refuses setgroups(2), whatever the capabilities.
+fn may_set_groups() -> bool {
+    fs::read_to_string("/proc/self/setgroups").map_or(true, |text| text.trim() != "deny")
 }
 
 fn ids(groups: &[u32]) -> Vec<Gid> {
