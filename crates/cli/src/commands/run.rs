@@ -310,12 +310,12 @@ pub fn tree(context: &Context, map: Map, command: &'static str) -> Result<Tree, 
     let demux = Demux::new(names.clone(), Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>, chosen);
     let many = Many { control: demux.control(), names };
     let whole = Stack::new(Arc::new(demux));
-    let whole = if rustix::process::geteuid().is_root() {
-        whole
-    } else {
-        // Below a user namespace, which knows one user, nobody may write to files of others, whatever their modes say.
+    let whole = if OneUser::is_needed() {
+        // The kernel would let nobody write to files of others, whatever their modes say.
         let one = OneUser::of_process().map_err(failed)?;
         whole.push(one).map_err(|error| Failure::serious(error.to_string()))?
+    } else {
+        whole
     };
     Ok(Tree::of_many(whole.service(), many))
 }

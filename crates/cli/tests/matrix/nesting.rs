@@ -2,7 +2,9 @@
 //! Runs in one another, and beside other programs that change what a program sees or look at what it does.
 
 use crate::support::{PROGRAM, has};
-use crate::{Kind, MECHANISMS, Scene, failures, program_for};
+use crate::{Kind, MECHANISMS, NOBODY, Scene, failures, program_for};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 
 /// Checks that have something of each kind, and end soon.
 const SOME: [&str; 12] = [
@@ -49,7 +51,8 @@ fn a_run_works_under_programs_that_look_at_it_or_change_what_it_sees() {
     for mechanism in MECHANISMS {
         let run =
             [&[PROGRAM, "run", "--no-hosts", "--map", "/data=tree"], mechanism.options, &["--"]].concat();
-        let outer: [&[&str]; 3] = [
+        let outer: [&[&str]; 4] = [
+            &["unshare", "--mount", "--map-root-user", "--"],
             &["bwrap", "--dev-bind", "/", "/", "--"],
             &["strace", "-f", "-o", "trace", "-e", "trace=openat,execve", "--"],
             &["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--"],
@@ -57,6 +60,9 @@ fn a_run_works_under_programs_that_look_at_it_or_change_what_it_sees() {
         for outer in outer.into_iter().filter(|outer| has(outer[0])) {
             let Some(scene) = Scene::new() else { return };
             let Some(checks) = checks(&scene, "/data", &SOME) else { return };
+            // Of a user whom a new user namespace does not know, and who lets everyone write.
+            chown(scene.place.at("tree"), Some(NOBODY), Some(NOBODY)).unwrap();
+            fs::set_permissions(scene.place.at("tree"), PermissionsExt::from_mode(0o777)).unwrap();
             no_fault(&scene, &[outer, &run].concat(), &checks);
         }
     }
@@ -125,7 +131,7 @@ fn gdb_works_on_both_sides() {
     for mechanism in MECHANISMS {
         let Some(scene) = Scene::new() else { return };
         let Some(program) = Kind::Dynamic.program() else { return };
-        std::fs::copy(program, scene.place.at("tree/program")).unwrap();
+        fs::copy(program, scene.place.at("tree/program")).unwrap();
         let run = [&["run", "--no-hosts", "--map", "/data=tree"], mechanism.options, &["--"]].concat();
         let gdb =
             ["gdb", "-batch", "-nx", "-ex", "break act", "-ex", "run", "-ex", "backtrace", "-ex", "continue"];

@@ -9,6 +9,7 @@ use outrigger_core::{
     Answer, Attr, Credentials, Cx, Groups, Layer, Place, Request, Service, Traverse, Visit,
 };
 use rustix::process::{getegid, geteuid, getgroups};
+use std::fs;
 use std::io;
 use std::sync::Arc;
 
@@ -17,6 +18,14 @@ use std::sync::Arc;
 pub struct OneUser(Credentials);
 
 impl OneUser {
+    /// Whether programs are below a user namespace with one user: that which a user without privileges gets, or that of this process, in
+    /// which the superuser may be no more than a user outside.
+    #[must_use]
+    pub fn is_needed() -> bool {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        !geteuid().is_root() || has_one_user(&map)
+    }
+
     /// For the user of this process.
     ///
     /// # Errors
@@ -26,6 +35,11 @@ impl OneUser {
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
         Ok(OneUser(Credentials { groups: Groups::of(&groups), ..Credentials::new(uid, gid) }))
     }
+}
+
+/// Whether this table of user ids, as /proc shows it, has one.
+fn has_one_user(map: &str) -> bool {
+    map.lines().count() == 1 && map.split_whitespace().nth(2) == Some("1")
 }
 
 /// Shows files as those of one user.
@@ -60,6 +74,19 @@ mod tests {
     use outrigger_core::{Node, Reply, Stack};
     use outrigger_sim::{Scripted, Sim, Step};
     use std::sync::Mutex;
+
+    #[test]
+    fn a_table_with_one_line_of_one_id_has_one_user() {
+        let tables = [
+            ("         0       1000          1\n", true),
+            ("         0          0 4294967295\n", false),
+            ("0 1000 1\n1 100000 65536\n", false),
+            ("", false),
+        ];
+        for (map, expected) in tables {
+            assert_eq!(has_one_user(map), expected, "{map:?}");
+        }
+    }
 
     #[test]
     fn the_user_asks_with_all_groups_and_sees_files_of_their_own() {
