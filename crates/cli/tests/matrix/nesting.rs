@@ -144,3 +144,16 @@ fn gdb_works_on_both_sides() {
         assert!(outside.out.contains("content\n") && outside.out.contains("exited normally"), "{outside:?}");
     }
 }
+
+/// Such a superuser may do what the user outside may.
+#[test]
+fn the_superuser_of_a_user_namespace_has_an_overlay() {
+    let Some(scene) = Scene::new() else { return };
+    chown(scene.place.at("tree"), Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::set_permissions(scene.place.at("tree"), PermissionsExt::from_mode(0o777)).unwrap();
+    let outer = ["--mount", "--map-root-user", "--", PROGRAM, "run", "--cow=kept", "--"];
+    let script = "id -u; echo new >tree/new; cat tree/new; rm -r tree/sub; ls tree";
+    let said = scene.place.run_as("unshare", &[&outer[..], &["sh", "-c", script]].concat());
+    assert_eq!(said.ok(), "0\nnew\nnew\n");
+    assert!(!scene.place.at("tree/new").exists() && scene.place.at("tree/sub").exists());
+}

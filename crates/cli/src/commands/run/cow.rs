@@ -24,8 +24,8 @@ pub(super) fn tree(context: &Context, overlay: &Overlay) -> Result<Tree, Failure
     let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
     let lower = directory_of_machine(&context.trees, Path::new("/"))?;
     let upper = directory_of_machine(&context.trees, &overlay.upper())?;
-    let is_root = rustix::process::geteuid().is_root();
-    let options = Options { own_copies: !is_root };
+    let is_of_one = OneUser::is_needed();
+    let options = Options { own_copies: is_of_one };
     let union =
         Union::new(upper, options, Arc::clone(&runtime), None).map_err(|error| failed(error.to_string()))?;
     let union = union.telling(
@@ -33,7 +33,7 @@ pub(super) fn tree(context: &Context, overlay: &Overlay) -> Result<Tree, Failure
         &root().map_err(|error| failed(Error::from(error).to_string()))?,
     );
     let mut stack = Stack::new(lower).push(union);
-    if !is_root {
+    if is_of_one {
         let one = OneUser::of_process().map_err(|error| failed(Error::from(error).to_string()))?;
         stack =
             stack.and_then(|stack| stack.push(Permissions::new(runtime))).and_then(|stack| stack.push(one));
