@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writing: content is staged on this machine, and sent as a whole when the file is closed or synchronised.
 
-use super::inner::Inner;
+use super::inner::{Inner, usual_mode};
 use super::read::OUR_VERSION;
 use super::{FileServer, Version};
 use crate::fault::Fault;
@@ -282,7 +282,11 @@ impl<S: FileServer> Inner<S> {
         if let Some(mode) = attrs.mode {
             let mode = mode & 0o7777;
             if let Err(fault) = self.server.set_mode(&path, mode).await {
-                return Err(self.why_not_set(fault, &path).await);
+                let error = self.why_not_set(fault, &path).await;
+                // A server without permissions: those that are shown are as good as set.
+                if error.errno != Errno::EOPNOTSUPP || mode != usual_mode(self.inodes.kind(node)?) {
+                    return Err(error);
+                }
             }
             self.staging.update(node, |state| state.mode = mode);
         }
