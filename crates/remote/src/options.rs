@@ -31,7 +31,7 @@ pub const FILE_OPTIONS: &[OptionInfo] = &[
         "upload",
         "temporary|direct",
         "temporary",
-        "whether a file is sent under a temporary name and then renamed, so that a broken upload destroys nothing",
+        "whether a file is sent under a temporary name and then renamed, so that a broken upload destroys nothing; a WebDAV server is always sent the file itself",
     ),
     option("spool", "BYTES", "16g", "the most space on this machine for files that are being written"),
     option("spool_dir", "DIR", "$TMPDIR or /var/tmp", "where these are, without names"),
