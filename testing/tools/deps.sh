@@ -7,6 +7,8 @@ set -euo pipefail
 # shellcheck source=testing/tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 
+# Programs of 32 bits take the library of this version; gcc-multilib would bring more than that.
+gcc_version=$(gcc -dumpversion 2>/dev/null || echo 12)
 # PACKAGE=PROOF: the command, or the file, that shows that the package is there.
 test_packages=(
     fuse3=fusermount3 acl=setfacl attr=setfattr e2fsprogs=mkfs.ext4 mount=losetup util-linux=findmnt
@@ -23,6 +25,8 @@ test_packages=(
     jfsutils=mkfs.jfs exfatprogs=mkfs.exfat udftools=mkudffs hfsutils=hformat util-linux-extra=mkfs.cramfs
     genisoimage=genisoimage xorriso=xorriso erofs-utils=mkfs.erofs genromfs=genromfs makefs=makefs mtd-utils=mkfs.jffs2
     fdisk=sfdisk gdisk=sgdisk qemu-utils=qemu-img qemu-system-x86=qemu-system-x86_64 busybox-static=/usr/share/doc/busybox-static kmod=modprobe
+    musl-tools=musl-gcc libc6-dev-i386=/usr/lib32/libc.a "lib32gcc-$gcc_version-dev=/usr/lib/gcc/x86_64-linux-gnu/$gcc_version/32/libgcc.a"
+    bubblewrap=bwrap strace=strace gdb=gdb vim-tiny=vim.tiny emacs-nox=emacs make=make gcc=gcc
     libnfs-utils=nfs-ls nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/usr/share/doc/nfs-ganesha-vfs rpcbind=rpcbind git=git sqlite3=sqlite3 systemd=systemd-analyze
 )
 # What building takes and demo.sh shows; kernel/build.sh downloads the kernel's source by itself.

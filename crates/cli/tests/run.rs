@@ -146,6 +146,37 @@ fn real_programs_work_on_a_host_and_what_they_write_is_there_in_the_end() {
     assert_eq!(place.run(&["run", "--opt", &option, "cat", &by_host]).ok(), "far\n");
 }
 
+/// Without anything done in the tree before, and for another user than the one who runs it.
+#[test]
+fn the_root_of_a_tree_is_shown_as_it_is_from_the_beginning() {
+    let Some(place) = place() else { return };
+    fs::set_permissions(place.at("tree"), fs::Permissions::from_mode(0o1777)).unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    fs::File::open(place.at("tree")).unwrap().set_modified(time).unwrap();
+    assert_eq!(script(&place, &[], "stat -c '%a %Y' /data").ok(), "1777 1000000000\n");
+    let other = "setpriv --reuid 65534 --clear-groups sh -ec 'echo made >/data/new; cat /data/new'";
+    assert_eq!(script(&place, &[], other).ok(), "made\n");
+    let missing = place.run(&["run", "--no-hosts", "--map", "/data=no-such-tree", "stat", "/data"]);
+    assert_eq!((missing.code, &*missing.out), (Some(1), ""), "{missing:?}");
+}
+
+/// Programs get a number; the reason is said once, whoever asks again.
+#[test]
+fn why_a_tree_cannot_be_opened_is_said_once() {
+    let Some((place, sshd)) = far() else { return };
+    fs::write(place.at("sshd/known"), "").unwrap();
+    let (option, map) = (format!("F={}", sshd.configuration().display()), format!("/far={HOST}:/"));
+    let words = ["--map", "/none=no-such-tree", "sh", "-c", "cat /far/x /none/x /far/x; cat /far/x"];
+    let said = place.run(&[&["run", "--map", &map, "--opt", &option], &words[..]].concat());
+    let own: Vec<&str> = said.err.lines().filter(|line| line.starts_with("outrigger run: ")).collect();
+    let [host, none] = own[..] else { panic!("{said:?}") };
+    assert!(host.contains(HOST) && host.contains("Host key verification failed"), "{said:?}");
+    assert!(none.ends_with("'no-such-tree': No such file or directory"), "{said:?}");
+    assert_eq!(said.err.matches("cat: /far/x: Permission denied").count(), 3, "{said:?}");
+    let file = place.run(&["run", "--mounts", "no-such-file", "true"]).refused(125);
+    assert!(file.contains("'no-such-file': No such file"), "{file}");
+}
+
 /// A program that writes a line when it was started, and then does what its standard input says.
 fn waiting(place: &Place, then: &str) -> Child {
     let script = format!("echo started; read line; {then}");
@@ -214,6 +245,7 @@ fn what_a_program_leaves_running_has_the_trees_until_it_ends() {
     fs::remove_file(&gate).unwrap();
 }
 
+/// The group of the tree's root is another one than that of the user, who may nevertheless make files in it.
 #[test]
 fn a_user_without_privileges_runs_a_program() {
     let Some(place) = place() else { return };
@@ -223,10 +255,10 @@ fn a_user_without_privileges_runs_a_program() {
     fs::copy(PROGRAM, place.at("program")).unwrap();
     let setup = "chmod 755 .; chown -R nobody tree; mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
         exec setpriv --reuid nobody --regid nogroup --clear-groups --bounding-set=-all timeout 30 ./program run \
-            --no-hosts --map /data=tree --map /more/below=tree sh -ec 'id -un; cat /data/sub/file; echo new >/data/new; \
+            --no-hosts --map /data=tree --map /more/below=tree sh -ec 'id -un; cat /data/sub/file; stat -c %U:%G /data; echo new >/data/new; \
             ls /more; grep CapEff /proc/self/status; touch /root-file 2>/dev/null || echo refused'";
     let said = place.run_as("unshare", &["-m", "sh", "-c", setup]).ok();
-    assert_eq!(said, "nobody\ncontent\nbelow\nCapEff:\t0000000000000000\nrefused\n");
+    assert_eq!(said, "nobody\ncontent\nnobody:nogroup\nbelow\nCapEff:\t0000000000000000\nrefused\n");
     assert_eq!(fs::read_to_string(place.at("tree/new")).unwrap(), "new\n");
 }
 

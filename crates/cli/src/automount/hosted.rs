@@ -2,7 +2,7 @@
 //! Opening and closing an automounted tree, on a thread of its own: both may take as long as a host does.
 
 use super::map::Leads;
-use crate::messages::Report;
+use crate::messages::{Report, warn};
 use crate::status::Failure;
 use crate::tree_options::TreeOptions;
 use crate::trees::{self, Tree, Trees};
@@ -13,6 +13,7 @@ use outrigger_layer_cache::Control as CacheControl;
 use outrigger_layer_demux::{Apart, Ending, Hosted, OpenTree};
 use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
+use std::collections::HashSet;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
@@ -22,10 +23,32 @@ use std::time::Duration;
 
 /// How long writing to disk what was read may take when a tree is closed.
 const KEEP_DEADLINE: Duration = Duration::from_secs(2);
+/// The most different messages about trees that cannot be opened.
+const MESSAGES_MAX: usize = 64;
 
 /// How trees are opened.
 pub(super) struct Opening {
     pub(super) options: TreeOptions,
+    /// The command that shows them.
+    pub(super) command: &'static str,
+    /// Whether the command says on standard error why a tree cannot be opened: programs get a number only.
+    pub(super) says: bool,
+    /// What it has said; a tree is tried again and again.
+    pub(super) said: Mutex<HashSet<String>>,
+}
+
+impl Opening {
+    pub(super) fn new(options: TreeOptions, command: &'static str, says: bool) -> Arc<Self> {
+        Arc::new(Opening { options, command, says, said: Mutex::default() })
+    }
+
+    /// Says why a tree cannot be opened, once.
+    fn say(&self, failure: &Failure) {
+        let mut said = lock(&self.said);
+        if self.says && said.len() < MESSAGES_MAX && said.insert(failure.to_string()) {
+            warn(format_args!("outrigger {}: {failure}", self.command));
+        }
+    }
 }
 
 /// A tree that a name leads to.
@@ -54,9 +77,9 @@ impl OpenTree for Opener {
 
     fn open(&self) -> BoxFuture<'static, Result<Hosted>> {
         let (sender, receiver) = oneshot::channel();
-        let (leads, options) = (self.leads.clone(), self.opening.options.clone());
+        let (leads, opening) = (self.leads.clone(), Arc::clone(&self.opening));
         let thread = thread::Builder::new().name("tree".into());
-        let started = thread.spawn(move || host(leads, options, sender));
+        let started = thread.spawn(move || host(&leads, &opening, sender));
         Box::pin(async move {
             started?;
             receiver.await.unwrap_or_else(|_| Err(Errno::EIO.because("the thread that opens the tree ended")))
@@ -65,8 +88,8 @@ impl OpenTree for Opener {
 }
 
 /// What a tree is opened with.
-pub(super) fn trees(options: TreeOptions) -> Trees {
-    Trees::new(false, options, Cancel::default(), Rc::new(Report::new("automount")))
+pub(super) fn trees(options: TreeOptions, command: &'static str) -> Trees {
+    Trees::new(false, options, Cancel::default(), Rc::new(Report::new(command)))
 }
 
 /// Whether the driver of a tree takes its options, as far as that shows before it is opened.
@@ -83,11 +106,12 @@ fn of_driver(options: &str) -> String {
 }
 
 /// Opens a tree, and stays with it until it is closed.
-fn host(leads: Leads, options: TreeOptions, opened: oneshot::Sender<Result<Hosted>>) {
-    let trees = trees(options);
-    let tree = match open(&trees, &leads) {
+fn host(leads: &Leads, opening: &Opening, opened: oneshot::Sender<Result<Hosted>>) {
+    let trees = trees(opening.options.clone(), opening.command);
+    let tree = match open(&trees, leads) {
         Ok(tree) => tree,
         Err(failure) => {
+            opening.say(&failure);
             // Requests in the tree are answered with this error.
             let _ = opened.send(Err(failure.into()));
             return;

@@ -63,21 +63,21 @@ impl MapNames {
             None => (Map::of_hosts(), None),
         };
         let loaded = Mutex::new(Loaded { map: Arc::new(map), stamp, wrong: None });
-        Ok(MapNames { file, opening: Arc::new(Opening { options }), loaded })
+        Ok(MapNames { file, opening: Opening::new(options, "automount", false), loaded })
     }
 
-    /// Those of a map that stays as it is.
+    /// Those of a map that stays as it is, for this command, which says why a tree cannot be opened.
     ///
     /// # Errors
     /// A sentence about options that a tree does not take, or that need `--allow-programs`.
-    pub fn fixed(map: Map, options: TreeOptions) -> Result<Self, Failure> {
-        let trees = trees(options.clone());
+    pub fn fixed(map: Map, options: TreeOptions, command: &'static str) -> Result<Self, Failure> {
+        let trees = trees(options.clone(), command);
         for leads in map.leads().filter(|leads| !leads.options.is_empty()) {
-            options.allow("run", std::slice::from_ref(&leads.options), "")?;
+            options.allow(command, std::slice::from_ref(&leads.options), "")?;
             check(&trees, &leads)?;
         }
         let loaded = Mutex::new(Loaded { map: Arc::new(map), stamp: None, wrong: None });
-        Ok(MapNames { file: None, opening: Arc::new(Opening { options }), loaded })
+        Ok(MapNames { file: None, opening: Opening::new(options, command, true), loaded })
     }
 
     /// The map as it is now; while there is something wrong with the file, as it was.
@@ -123,7 +123,7 @@ fn content(path: &Path) -> io::Result<Vec<u8>> {
 fn read(path: &Path, options: &TreeOptions) -> Result<Map, String> {
     let shown = path.display();
     let text = content(path).map_err(|error| format!("{shown}: {}", outrigger_core::Error::from(error)))?;
-    let trees = trees(options.clone());
+    let trees = trees(options.clone(), "automount");
     let permits = |leads: &Leads| {
         if leads.options.is_empty() {
             return Ok(());

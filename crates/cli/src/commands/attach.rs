@@ -79,10 +79,11 @@ impl Run for Attach {
         if prefixes.is_empty() {
             return Err(refused("there is nothing to show (--map PREFIX=LOCATION)".to_owned()));
         }
-        let tree = tree(context, map)?;
+        let tree = tree(context, map, Self::NAME)?;
         let Launched { mut child, device, connection, waiting } =
             Launch { prefixes, start: Start::Process(process) }.start().map_err(refused)?;
-        let signals = signals().map_err(|error| refused(error.to_string()))?;
+        let failed = |error| refused(Error::from(error).to_string());
+        let signals = signals().map_err(failed)?;
         let session = session(context, &tree, device)?;
         let moved = waiting.go().map_err(refused);
         // It ends by itself.
@@ -92,7 +93,7 @@ impl Run for Attach {
         let busy = Arc::new(Mutex::new(()));
         Namespace::of(process)
             .and_then(|namespace| on_signal(signals, namespace, connection, &busy))
-            .map_err(|error| refused(error.to_string()))?;
+            .map_err(failed)?;
         session.wait();
         // Directories that were made for trees may still be removed.
         drop(lock(&busy));

@@ -12,9 +12,9 @@ use crate::tree_options::TreeOptions;
 use crate::trees::{Many, Tree};
 use audit::Audit;
 use clap::Args;
-use outrigger_core::Runtime;
+use outrigger_core::{Error, Runtime, Stack};
 use outrigger_door_fuse::{Connection, Options, Session};
-use outrigger_door_intercept::{Launch, Launched, Prefix, Start};
+use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Start};
 use outrigger_host::allow_descriptors;
 use outrigger_layer_demux::{Demux, Options as DemuxOptions};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
@@ -144,7 +144,7 @@ impl crate::run::Run for Run {
             Some(overlay) => (cow::tree(context, overlay)?, Vec::new()),
             None => {
                 let (map, prefixes) = self.trees.plan(&self.trees.shown()?, Path::new("/"));
-                (tree(context, map)?, prefixes)
+                (tree(context, map, Self::NAME)?, prefixes)
             }
         };
         let audit = self.audit(context, &mut tree, &prefixes)?;
@@ -273,7 +273,8 @@ fn checked(prefix: &Path) -> Result<PathBuf, Failure> {
 /// The lines of a file with prefixes.
 fn read(file: &Path) -> Result<Vec<Shown>, Failure> {
     let shown = file.display();
-    let text = fs::read_to_string(file).map_err(|error| Failure::serious(format!("'{shown}': {error}")))?;
+    let text = fs::read_to_string(file)
+        .map_err(|error| Failure::serious(format!("'{shown}': {}", Error::from(error))))?;
     let mut lines: Vec<Shown> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let wrong = |why: String| Failure::serious(format!("{shown}:{}: {why}", number + 1));
@@ -293,24 +294,34 @@ fn read(file: &Path) -> Result<Vec<Shown>, Failure> {
     Ok(lines)
 }
 
-/// The trees under one root.
-pub fn tree(context: &Context, map: Map) -> Result<Tree, Failure> {
-    let names = Arc::new(MapNames::fixed(map, context.options().clone().with_absolute_files()?)?);
+/// The trees under one root, for this command.
+pub fn tree(context: &Context, map: Map, command: &'static str) -> Result<Tree, Failure> {
+    let options = context.options().clone().with_absolute_files()?;
+    let names = Arc::new(MapNames::fixed(map, options, command)?);
     let usual = DemuxOptions::default();
     let chosen = DemuxOptions {
         idle: None,
         opening: context.options().timeout.filter(|limit| !limit.is_zero()).unwrap_or(usual.opening),
+        looking_opens: true,
         owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         ..usual
     };
     let demux = Demux::new(names.clone(), Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>, chosen);
     let many = Many { control: demux.control(), names };
-    Ok(Tree::of_many(Arc::new(demux), many))
+    let whole = Stack::new(Arc::new(demux));
+    let whole = if rustix::process::geteuid().is_root() {
+        whole
+    } else {
+        // Below a user namespace, which knows one user, nobody may write to files of others, whatever their modes say.
+        let one = OneUser::of_process().map_err(failed)?;
+        whole.push(one).map_err(|error| Failure::serious(error.to_string()))?
+    };
+    Ok(Tree::of_many(whole.service(), many))
 }
 
 /// The trees cannot be served.
 fn failed(error: io::Error) -> Failure {
-    Failure::serious(format!("the trees cannot be served: {error}"))
+    Failure::serious(format!("the trees cannot be served: {}", Error::from(error)))
 }
 
 /// Serves the trees by a FUSE device.

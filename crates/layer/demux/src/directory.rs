@@ -145,7 +145,8 @@ impl Inner {
     fn shown_attr(&self, node: Node) -> (Attr, Ttl) {
         match self.with_tree(node.0, |tree| tree.life_of(node.0).is_some()) {
             Some(is_open) => {
-                let ttl = if is_open { Ttl::NEVER } else { Ttl::from(Inner::TTL) };
+                let is_asked_for = is_open || self.options.looking_opens;
+                let ttl = if is_asked_for { Ttl::NEVER } else { Ttl::from(Inner::TTL) };
                 (self.root_attr(node.0), ttl)
             }
             None => (self.upper_attr(node), Ttl::from(Inner::TTL)),

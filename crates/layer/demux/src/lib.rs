@@ -10,7 +10,8 @@
 //! * **Nothing waits for a tree but what is asked of it.** Its root is answered here: `lookup` of its name, `readdir` above it, its
 //!   extended attributes, and `getattr` as long as it is not open. From an open tree `getattr` of the root is awaited for [`GRACE`] only,
 //!   and answered from memory then. So looking at the directory of all trees opens none and waits for none, and a kernel, which locks a
-//!   directory while a name in it is looked up, never holds that lock for the time of a network.
+//!   directory while a name in it is looked up, never holds that lock for the time of a network. With [`Options::looking_opens`],
+//!   `getattr` of the root opens the tree, and the attributes that come with names count for no time.
 //! * **Across trees** `rename`, `link` and `copy_range` answer `EXDEV`; the upper directories refuse changes (`EACCES`).
 //! * **Failures.** A tree that cannot be opened answers its error and the reason to everything asked in it; after a back-off, which
 //!   doubles each time, the next request tries again. One that takes longer than [`Options::opening`] answers `ETIMEDOUT` meanwhile.
@@ -62,6 +63,8 @@ pub struct Options {
     pub back_off: (Duration, Duration),
     /// User and group that own the upper directories.
     pub owner: (u32, u32),
+    /// Whether looking at the root of a tree opens it and waits for it: what a program sees of the root is then always what it is.
+    pub looking_opens: bool,
     /// Whether a program uses the tree at this path, for doors that cannot tell: a working directory is within, for example.
     pub is_used: Option<Arc<IsUsed>>,
 }
@@ -76,6 +79,7 @@ impl Default for Options {
             opening: Duration::from_secs(30),
             back_off: (Duration::from_secs(1), Duration::from_secs(60)),
             owner: (0, 0),
+            looking_opens: false,
             is_used: None,
         }
     }

@@ -159,7 +159,11 @@ impl Inner {
     /// of the tree.
     pub(crate) async fn attributes_of_root(self: &Arc<Self>, cx: &Cx, root: u64, request: Request) -> Reply {
         let known = || Reply::Attrs(Attrs { attr: self.root_attr(root), ttl: Ttl::from(Inner::TTL) });
-        let Some(life) = self.with_tree(root, |tree| tree.life_of(root)).flatten() else { return known() };
+        let life = self.with_tree(root, |tree| tree.life_of(root)).flatten();
+        if life.is_none() && self.options.looking_opens {
+            return self.in_tree(cx, root, None, request).await;
+        }
+        let Some(life) = life else { return known() };
         let limit = self.runtime.monotonic() + GRACE;
         // One that is not closed yet is entered at once.
         let Ok(mut entered) = self.enter(cx, root, Some(life)).await else { return known() };

@@ -326,6 +326,20 @@ fn looking_at_the_directory_of_all_trees_opens_none() {
 }
 
 #[test]
+fn looking_at_the_root_of_a_tree_opens_it_where_that_is_wanted() {
+    let bench = Bench::with(Options { looking_opens: true, idle: None, ..Options::default() });
+    let found = bench.ask(Lookup { dir: Node::ROOT, name: name("a") }).expect("it is there");
+    assert_eq!((found.attr_ttl, bench.toy(&["a"]).times()), (Ttl::NEVER, (0, 0)), "nothing waits for it yet");
+    let shown = bench.ask(attr(found.node)).expect("it is shown").attr;
+    assert_eq!(bench.toy(&["a"]).times(), (1, 0));
+    assert_ne!(shown.mode & 0o7777, 0o555);
+    assert_eq!(shown.ino, found.attr.ino);
+    *lock(&bench.toy(&["b"]).opening) = Some(Err(Errno::EHOSTUNREACH.into()));
+    let b = bench.find(Node::ROOT, "b");
+    assert_eq!(bench.errno(attr(b)), Some(Errno::EHOSTUNREACH));
+}
+
+#[test]
 fn a_listing_goes_on_by_name() {
     let bench = Bench::new();
     let (mut cookie, mut names) = (0, Vec::new());

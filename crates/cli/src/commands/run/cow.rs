@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::cow::Overlay;
 use crate::status::Failure;
 use crate::trees::{Tree, directory_of_machine};
-use outrigger_core::{Attr, Runtime, Service, Stack};
+use outrigger_core::{Attr, Error, Runtime, Service, Stack};
 use outrigger_door_intercept::OneUser;
 use outrigger_layer_permissions::Permissions;
 use outrigger_layer_union::{Options, Union};
@@ -28,11 +28,13 @@ pub(super) fn tree(context: &Context, overlay: &Overlay) -> Result<Tree, Failure
     let options = Options { own_copies: !is_root };
     let union =
         Union::new(upper, options, Arc::clone(&runtime), None).map_err(|error| failed(error.to_string()))?;
-    let union =
-        union.telling(Box::new(overlay.recorder()?), &root().map_err(|error| failed(error.to_string()))?);
+    let union = union.telling(
+        Box::new(overlay.recorder()?),
+        &root().map_err(|error| failed(Error::from(error).to_string()))?,
+    );
     let mut stack = Stack::new(lower).push(union);
     if !is_root {
-        let one = OneUser::of_process().map_err(|error| failed(error.to_string()))?;
+        let one = OneUser::of_process().map_err(|error| failed(Error::from(error).to_string()))?;
         stack =
             stack.and_then(|stack| stack.push(Permissions::new(runtime))).and_then(|stack| stack.push(one));
     }
