@@ -211,6 +211,11 @@ fn programs_that_set_the_permissions_there_are_work() {
         git -c user.name=Someone -c user.email=someone@example.org commit -qm one; git fsck --strict; git status --porcelain
         if chmod 600 f 2>/dev/null; then exit 1; fi; sed -i s/one/two/ f; mv new f; test ! -s f";
     assert_eq!(far.place.run_as("sh", &["-ec", script]).ok(), "?? new\n");
+    far.place.run(&["umount", "m"]).ok();
+    far.mount(&["-o", "attrs=ignore"]);
+    let script = "echo one >f; chmod 700 f; touch -d 2001-01-01 f; cp -p f m/kept; chmod 600 m/kept; tar cf a.tar f; tar xf a.tar -C m
+        cat m/kept m/f; stat -c %a m/kept";
+    assert_eq!(far.place.run_as("sh", &["-ec", script]).ok(), "one\none\n644\n");
     for text in ["A", "B"] {
         let mut command = far.place.command(support::PROGRAM, &["write", &far.at("/w")]);
         let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();

@@ -73,7 +73,7 @@
 //!   replaces only what was a file just before, with its tag, where the server compares tags at MOVE. What a server hides from its listings goes with a directory.
 //! * What a program has read by a handle is of one version, until this client itself stores another.
 //! * Redirects are not followed. An answer of several parts (207) to a change fails as the first of them does.
-//! * There are no permissions (but setting those that are shown succeeds) and no times of one's own choice (`EOPNOTSUPP`), no links, devices and locks. `upload=` changes nothing.
+//! * There are no permissions (but setting those that are shown succeeds) and no times of one's own choice (`EOPNOTSUPP`), no links, devices and locks. `attrs=ignore` has setting them succeed. `upload=` changes nothing.
 //! * 412 is `ESTALE` or `EEXIST`, 409 `ENOENT`, 413 `EFBIG`, 423 `EBUSY`, 507 `ENOSPC`, all others as for HTTP.
 #![forbid(unsafe_code)]
 

@@ -284,7 +284,8 @@ impl<S: FileServer> Inner<S> {
             if let Err(fault) = self.server.set_mode(&path, mode).await {
                 let error = self.why_not_set(fault, &path).await;
                 // A server without permissions: those that are shown are as good as set.
-                if error.errno != Errno::EOPNOTSUPP || mode != usual_mode(self.inodes.kind(node)?) {
+                let passes = self.options.ignores_attrs || mode == usual_mode(self.inodes.kind(node)?);
+                if error.errno != Errno::EOPNOTSUPP || !passes {
                     return Err(error);
                 }
             }
@@ -305,7 +306,7 @@ impl<S: FileServer> Inner<S> {
             // Copying a tree would fail at each of its directories, whose times say nothing of their content.
             Errno::EPERM | Errno::EOPNOTSUPP if self.inodes.kind(node)? == FileKind::Directory => true,
             // The present time is that of the next upload, and touch(1) has made a file.
-            Errno::EOPNOTSUPP => time == SetTime::Now,
+            Errno::EOPNOTSUPP => time == SetTime::Now || self.options.ignores_attrs,
             _ => false,
         };
         if !passes {
