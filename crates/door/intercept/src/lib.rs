@@ -23,6 +23,8 @@ mod launch;
 #[cfg(target_arch = "x86_64")]
 mod mover;
 mod namespace;
+#[cfg(target_arch = "x86_64")]
+mod notify;
 mod one_user;
 mod root;
 #[cfg(target_arch = "x86_64")]
@@ -30,7 +32,9 @@ mod tracee;
 mod whole;
 
 pub use enter::{is_enter, run};
-pub use launch::{Launch, Launched, Namespace, Prefix, Start, Waiting};
+pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Waiting};
+#[cfg(target_arch = "x86_64")]
+pub use notify::Notified;
 pub use one_user::OneUser;
 
 use outrigger_core::Error;
@@ -43,6 +47,8 @@ const NAME: &str = "outrigger-enter";
 const EXECUTE: &str = "execute";
 /// The order to execute a program whose root directory is a tree.
 const WHOLE: &str = "whole";
+/// The order to execute a program whose system calls the server answers.
+const FILTER: &str = "filter";
 /// The order to prepare a namespace for a process.
 const ATTACH: &str = "attach";
 /// The order to have a process enter a namespace.
@@ -53,6 +59,8 @@ const DETACH: &str = "detach";
 const GO: &[u8] = b"go";
 /// What comes with the FUSE device; the number of the connection stands behind it.
 const MOUNTED: &str = "mounted ";
+/// What comes with the descriptor from which its calls are received.
+const LISTENING: &[u8] = b"listening";
 /// The exit status where the program was not executed, as env(1) and timeout(1) have it.
 pub const NOT_STARTED: u8 = 125;
 /// The exit status where it is there, and cannot be executed.
