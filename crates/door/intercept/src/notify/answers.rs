@@ -71,7 +71,7 @@ impl Server {
                 let target = self.magic(process, &path)?;
                 Some(process.memory().cut(*to, *size, &target).map(Reply::Value))
             }
-            Request::ChangeDir { at } | Request::Execute { at, .. } => {
+            Request::ChangeDir { at } | Request::Execute { at } => {
                 self.names.shown(&at.path)?;
                 let mut redirected = super::mirror::lock(&self.redirected);
                 (redirected.get(&process.thread) == Some(&at.path)).then(|| {

@@ -20,6 +20,8 @@ pub(crate) struct At {
     pub(crate) follow: bool,
     /// Whether an empty path is no error.
     pub(crate) may_be_empty: bool,
+    /// The number of the argument that is the address of the path.
+    pub(crate) argument: usize,
 }
 
 /// What is asked for. Numbers called `to` are addresses for the answer.
@@ -32,8 +34,7 @@ pub(crate) enum Request {
     ReadLink { at: At, to: u64, size: u64 },
     ChangeDir { at: At },
     CurrentDir { to: u64, size: u64 },
-    /// The path is the argument of this number.
-    Execute { at: At, argument: usize },
+    Execute { at: At },
     MakeDir { at: At, mode: u32 },
     MakeNode { at: At, mode: u32, device: u32 },
     Remove { at: At, directory: bool },
@@ -73,7 +74,7 @@ impl Arguments {
     /// The path that this argument is, from the working directory.
     fn path(&self, index: usize, follow: bool) -> Result<At> {
         let path = self.memory.path(self.values[index])?;
-        Ok(At { dir: AT_FDCWD, path, follow, may_be_empty: false })
+        Ok(At { dir: AT_FDCWD, path, follow, may_be_empty: false, argument: index })
     }
 
     /// A directory and a path beside it.
@@ -92,7 +93,7 @@ impl Arguments {
 
     /// An open file.
     fn descriptor(&self, index: usize) -> At {
-        At { dir: self.flags(index), path: Vec::new(), follow: false, may_be_empty: true }
+        At { dir: self.flags(index), path: Vec::new(), follow: false, may_be_empty: true, argument: index }
     }
 
     /// Two times of `size` bytes each; none given is now.
@@ -235,8 +236,8 @@ impl Arguments {
             }
             libc::SYS_chdir => Request::ChangeDir { at: self.path(0, true)? },
             libc::SYS_getcwd => Request::CurrentDir { to: self.values[0], size: second },
-            libc::SYS_execve => Request::Execute { at: self.path(0, true)?, argument: 0 },
-            libc::SYS_execveat => Request::Execute { at: self.at_with(0, self.flags(4))?, argument: 1 },
+            libc::SYS_execve => Request::Execute { at: self.path(0, true)? },
+            libc::SYS_execveat => Request::Execute { at: self.at_with(0, self.flags(4))? },
             libc::SYS_statfs => Request::StatFs { at: self.path(0, true)?, to: second },
             libc::SYS_getxattr => self.get_xattr(self.path(0, true)?)?,
             libc::SYS_lgetxattr => self.get_xattr(self.path(0, false)?)?,

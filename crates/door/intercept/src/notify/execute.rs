@@ -4,7 +4,7 @@
 use super::decode::{At, Request};
 use super::listener::Call;
 use super::mirror::lock;
-use super::names::{Found, How};
+use super::names::{Found, How, Where};
 use super::process::Process;
 use super::redirect::{SLOT, redirect, slot};
 use super::server::{Reply, Server};
@@ -62,27 +62,25 @@ impl Server {
     }
 
     /// Executes a file of a tree.
-    pub(crate) fn execute(self: &Arc<Self>, call: &Call, found: &Found, argument: usize) -> Result<Reply> {
+    pub(crate) fn execute(self: &Arc<Self>, call: &Call, found: &Found, at: &At) -> Result<Reply> {
         let inode = found.there()?;
         if inode.kind() != FileKind::Regular || inode.attr().mode & 0o111 == 0 {
             return Err(Errno::EACCES.into());
         }
         let real = self.executable(found)?;
-        if call.data.args[argument] != 0 && self.is_by_descriptor(call, argument) {
+        if at.path.is_empty() {
+            // It is open already.
             return Ok(Reply::Pass);
         }
-        match Script::at(&real).map(|script| self.interpreter(call, script)).transpose()?.flatten() {
-            Some((interpreter, option)) => {
-                self.interpret(call, argument, &interpreter, option, real.as_os_str().as_bytes())
-            }
-            None => self.again(call, &real, Vec::new(), &[(argument, 0)]),
-        }
-    }
-
-    /// Whether a program is executed that is open already.
-    fn is_by_descriptor(&self, call: &Call, argument: usize) -> bool {
-        let process = Process { thread: call.pid.cast_signed() };
-        argument == 1 && process.memory().path(call.data.args[1]).is_ok_and(|path| path.is_empty())
+        let Some(script) = Script::at(&real) else {
+            return self.again(call, &real, Vec::new(), &[(at.argument, 0)]);
+        };
+        // The kernel would call it by its path in the mirror.
+        let is_known = at.dir == libc::AT_FDCWD || at.path.starts_with(b"/");
+        let name = if is_known { &at.path } else { &found.path };
+        let interpreter = self.interpreter(call, &script)?;
+        let local = || super::names::as_path(&script.interpreter).to_owned();
+        self.interpret(call, at.argument, &interpreter.unwrap_or_else(local), script.argument.clone(), name)
     }
 
     /// The copy of a program, with its content.
@@ -101,8 +99,12 @@ impl Server {
         call: &Call,
         process: Process,
         request: &Request,
+        places: &[Where],
     ) -> Result<Reply> {
-        let Request::Execute { at, argument } = request else { return Ok(Reply::Pass) };
+        if places.iter().any(|place| matches!(place, Where::Beyond(_))) {
+            return self.beyond(call, request, places);
+        }
+        let Request::Execute { at } = request else { return Ok(Reply::Pass) };
         if at.path.is_empty() {
             return Ok(Reply::Pass);
         }
@@ -112,23 +114,37 @@ impl Server {
             [&process.file(at.dir)?[..], b"/", &at.path].concat()
         };
         let script = Script::at(super::names::as_path(&path));
-        match script.map(|script| self.interpreter(call, script)).transpose()?.flatten() {
-            Some((interpreter, option)) => self.interpret(call, *argument, &interpreter, option, &at.path),
+        let Some(script) = script else { return Ok(Reply::Pass) };
+        match self.interpreter(call, &script)? {
+            Some(interpreter) => {
+                self.interpret(call, at.argument, &interpreter, script.argument, &at.path)
+            }
             None => Ok(Reply::Pass),
         }
     }
 
-    /// The copy of an interpreter in a tree, and the argument that the script has for it; `None` for a local one.
-    fn interpreter(
-        self: &Arc<Self>,
-        call: &Call,
-        script: Script,
-    ) -> Result<Option<(PathBuf, Option<Vec<u8>>)>> {
+    /// Has the program begin the call again with paths that the kernel knows.
+    fn beyond(&self, call: &Call, request: &Request, places: &[Where]) -> Result<Reply> {
+        let thread = call.pid.cast_signed();
+        let (mut bytes, mut arguments) = (Vec::new(), Vec::new());
+        for ((at, _), place) in request.places().into_iter().zip(places) {
+            if let Where::Beyond(path) = place {
+                arguments.push((at.argument, slot(thread) + bytes.len() as u64));
+                bytes.extend_from_slice(path);
+                bytes.push(0);
+            }
+        }
+        let what = String::from_utf8_lossy(&bytes).replace('\0', " ");
+        self.redirect(call, what.trim_end(), bytes, arguments)
+    }
+
+    /// The copy of an interpreter in a tree; `None` for a local one.
+    fn interpreter(self: &Arc<Self>, call: &Call, script: &Script) -> Result<Option<PathBuf>> {
         let process = Process { thread: call.pid.cast_signed() };
-        let at = At { dir: libc::AT_FDCWD, path: script.interpreter, follow: true, may_be_empty: false };
+        let at = At { dir: libc::AT_FDCWD, path: script.interpreter.clone(), follow: true, may_be_empty: false, argument: 0 };
         let how = How { follow: true, resolve: 0 };
-        let Some(found) = self.find(process, &at, how)? else { return Ok(None) };
-        Ok(Some((self.executable(&found)?, script.argument)))
+        let Where::Tree(found) = self.find(process, &at, how)? else { return Ok(None) };
+        self.executable(&found).map(Some)
     }
 
     /// Executes an interpreter with a script, as the kernel would.
@@ -179,19 +195,32 @@ impl Server {
         let path = real.as_os_str().as_bytes();
         let tail = if tail.is_empty() { vec![0] } else { tail };
         let bytes = [path, &tail].concat();
+        lock(&self.redirected).insert(thread, path.to_vec());
+        let arguments = arguments.iter().map(|&(index, offset)| (index, slot(thread) + offset)).collect();
+        let what = String::from_utf8_lossy(self.names.shown(path).unwrap_or(path));
+        self.redirect(call, &what, bytes, arguments).inspect_err(|_| {
+            lock(&self.redirected).remove(&thread);
+        })
+    }
+
+    /// Has the program begin the call again with other arguments.
+    fn redirect(
+        &self,
+        call: &Call,
+        what: &str,
+        bytes: Vec<u8>,
+        arguments: Vec<(usize, u64)>,
+    ) -> Result<Reply> {
         if bytes.len() as u64 > SLOT {
             return Err(Errno::E2BIG.into());
         }
-        lock(&self.redirected).insert(thread, path.to_vec());
-        let arguments = arguments.iter().map(|&(index, offset)| (index, slot(thread) + offset)).collect();
         match redirect(&self.listener, *call, bytes, arguments) {
             Ok(()) => Ok(Reply::Answered),
             Err(errno) => {
-                lock(&self.redirected).remove(&thread);
-                let what = String::from_utf8_lossy(self.names.shown(path).unwrap_or(path));
                 let _ = writeln!(
                     io::stderr(),
-                    "outrigger run: '{what}': process {thread} cannot be changed by ptrace(2), which executing files of trees and changing to their directories takes: {errno}"
+                    "outrigger run: '{what}': process {} cannot be stopped by ptrace(2), which executing files of trees and changing to their directories takes: {errno}",
+                    call.pid
                 );
                 Err(Errno::EACCES.into())
             }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mirror: a private directory with what was looked at in trees, of which programs get real descriptors.
 //!
-//! The path of a copy is that of the mirror and then that of the file. Directories have what was looked at, symbolic links are as in the
-//! tree, and files are holes of the right size until their content is needed ([`super::content`]).
+//! The path of a copy is that of the mirror and then that of the file. Directories have what was looked at, symbolic links lead nowhere,
+//! and files are holes of the right size until their content is needed ([`super::content`]).
 
 use super::content::{Content, Contents, Key};
 use super::names::{Names, above, as_path};
@@ -11,7 +11,7 @@ use outrigger_core::attr::MODE_KIND;
 use outrigger_core::{Attr, FileKind, Result, Time};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, chmodat, chownat, ftruncate, mkdirat,
-    mkfifoat, openat, readlinkat, statat, symlinkat, unlinkat, utimensat,
+    mkfifoat, openat, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno as Os;
@@ -20,15 +20,14 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the server needs to be able to do in its own directories.
 const OWN: u32 = 0o700;
-/// The target of a symbolic link that nobody has asked for.
-const UNASKED: &str = "?";
+/// The longest target of a symbolic link.
+const TARGET_MAX: u64 = 4095;
 
 /// The mirror.
 pub(crate) struct Mirror {
@@ -72,16 +71,11 @@ impl Mirror {
     /// Makes the copy be as the file in the tree is, without its content.
     ///
     /// # Errors
-    /// What the tree answers for the target of a symbolic link, and errors of this machine.
+    /// Errors of this machine.
     pub(crate) fn copy(&self, path: &[u8], inode: &Inode) -> Result<PathBuf> {
-        let target = match inode.kind() {
-            FileKind::Symlink => Some(inode.readlink()?),
-            _ => None,
-        };
         let real = self.real(path);
         let _changing = lock(&self.changing);
-        let target = target.as_ref().map(|target| as_path(target));
-        self.stand_in(path, &real, inode.attr(), target.unwrap_or(Path::new(UNASKED)), true)?;
+        self.stand_in(path, &real, inode.attr(), true)?;
         Ok(real)
     }
 
@@ -109,7 +103,7 @@ impl Mirror {
                 Ok((name, inode)) => {
                     let path = [path, b"/", &name[..]].concat();
                     let _changing = lock(&self.changing);
-                    self.stand_in(&path, &self.real(&path), inode.attr(), Path::new(UNASKED), false)?;
+                    self.stand_in(&path, &self.real(&path), inode.attr(), false)?;
                     found.insert(name.as_os_str().to_owned());
                 }
                 // The name is there; who looks at it gets the error.
@@ -138,14 +132,12 @@ impl Mirror {
     }
 
     /// Has something of the right kind stand in for a file. With `fully`, its attributes are those of the file, too.
-    fn stand_in(&self, path: &[u8], real: &Path, attr: &Attr, target: &Path, fully: bool) -> Result<()> {
+    fn stand_in(&self, path: &[u8], real: &Path, attr: &Attr, fully: bool) -> Result<()> {
         match statat(CWD, real, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if kind_of(&found) == stand_in_for(attr.kind()) => {
                 let is_same = !fully
                     || match attr.kind() {
-                        FileKind::Symlink => {
-                            os(readlinkat(CWD, real, Vec::new()))?.as_bytes() == target.as_os_str().as_bytes()
-                        }
+                        FileKind::Symlink => found.st_size as usize == target(attr).len(),
                         FileKind::Regular => {
                             // What is stored or fetched just now is as new as can be.
                             self.contents.of(&found).is_some_and(|content| {
@@ -167,14 +159,14 @@ impl Mirror {
             Err(Os::NOENT) => fs::create_dir_all(self.real(above(path)))?,
             Err(error) => return os(Err(error)),
         }
-        self.make(path, real, attr, target)
+        self.make(path, real, attr)
     }
 
     /// Makes what stands in for a file.
-    fn make(&self, path: &[u8], real: &Path, attr: &Attr, target: &Path) -> Result<()> {
+    fn make(&self, path: &[u8], real: &Path, attr: &Attr) -> Result<()> {
         match stand_in_for(attr.kind()) {
             FileType::Directory => os(mkdirat(CWD, real, Mode::RWXU))?,
-            FileType::Symlink => os(symlinkat(target, CWD, real))?,
+            FileType::Symlink => os(symlinkat(target(attr), CWD, real))?,
             FileType::Fifo => os(mkfifoat(CWD, real, Mode::RUSR | Mode::WUSR))?,
             _ => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -219,14 +211,15 @@ impl Mirror {
     pub(crate) fn set(&self, real: &Path, attr: &Attr) -> Result<()> {
         let found = os(statat(CWD, real, AtFlags::SYMLINK_NOFOLLOW))?;
         let kind = kind_of(&found);
-        if self.is_root && (found.st_uid, found.st_gid) != (attr.uid, attr.gid) {
+        let is_given = self.is_root && (found.st_uid, found.st_gid) != (attr.uid, attr.gid);
+        if is_given {
             let (uid, gid) = (Uid::from_raw(attr.uid), Gid::from_raw(attr.gid));
             os(chownat(CWD, real, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW))?;
         }
         let own = if kind == FileType::Directory { OWN } else { 0 };
         let mode = attr.permissions() | own;
         // An owner that changes takes bits away.
-        if kind != FileType::Symlink && (self.is_root || found.st_mode & !MODE_KIND != mode) {
+        if kind != FileType::Symlink && (is_given || found.st_mode & !MODE_KIND != mode) {
             os(chmodat(CWD, real, Mode::from_raw_mode(mode), AtFlags::empty()))?;
         }
         let mtime = (found.st_mtime, found.st_mtime_nsec as u32);
@@ -283,6 +276,11 @@ pub(crate) fn open(real: &Path, flags: OFlags) -> Result<OwnedFd> {
         }
         opened => os(opened),
     }
+}
+
+/// What stands in for the target of a symbolic link. Nobody follows it: targets are read in the tree.
+fn target(attr: &Attr) -> String {
+    "?".repeat(attr.size.clamp(1, TARGET_MAX) as usize)
 }
 
 fn timespec(time: Time) -> Timespec {

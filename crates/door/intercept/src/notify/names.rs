@@ -35,6 +35,27 @@ pub(crate) struct Names {
     mirror: Vec<u8>,
 }
 
+/// Where a path leads.
+#[derive(Debug)]
+pub(crate) enum Where {
+    /// To a local file, or one that is not there: the kernel finds it as well.
+    Local,
+    /// To a local file by this path; on the one that was given is a tree, which the kernel does not know.
+    Beyond(Vec<u8>),
+    /// Into a tree.
+    Tree(Found),
+}
+
+impl Where {
+    /// The file in a tree.
+    pub(crate) fn tree(&self) -> Option<&Found> {
+        match self {
+            Where::Tree(found) => Some(found),
+            Where::Local | Where::Beyond(_) => None,
+        }
+    }
+}
+
 /// A file in a tree, or the place for one.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -160,7 +181,7 @@ impl Names {
         }
     }
 
-    /// Finds a file; `None` when it is local, or not there on this machine.
+    /// Finds a file.
     ///
     /// # Errors
     /// Those of a path that leads into a tree.
@@ -170,9 +191,11 @@ impl Names {
         start: &[u8],
         path: &[u8],
         how: How,
-    ) -> Result<Option<Found>> {
-        let start = self.shown(start).unwrap_or(start);
+    ) -> Result<Where> {
+        let shown = self.shown(start);
+        let start = shown.unwrap_or(start);
         let mut walk = Walk {
+            crossed: shown.is_some(),
             names: self,
             process,
             at: start.to_vec(),
@@ -185,10 +208,7 @@ impl Names {
         };
         let slash = path.ends_with(b"/") || path.ends_with(b"/.") || path == b".";
         walk.add(path)?;
-        if !walk.go(slash)? {
-            return Ok(None);
-        }
-        walk.end(slash)
+        if walk.go(slash)? { walk.end(slash) } else { Ok(walk.local(slash)) }
     }
 
     /// The file at a path without symbolic links.
@@ -220,6 +240,8 @@ struct Walk<'n> {
     /// The names to go, the next one last.
     left: Vec<Vec<u8>>,
     links: usize,
+    /// Whether there was a tree on the way.
+    crossed: bool,
     /// Directories of trees on the way: the length of their path.
     known: Vec<(usize, Arc<Inode>)>,
     how: How,
@@ -276,6 +298,7 @@ impl Walk<'_> {
         let next = [&self.at[..], b"/", name].concat();
         if next == self.names.mirror {
             // Names in the mirror are those of the program.
+            self.crossed = true;
             self.at.clear();
             return Ok(true);
         }
@@ -291,6 +314,7 @@ impl Walk<'_> {
     }
 
     fn enter(&mut self, path: Vec<u8>, inode: Inode) {
+        self.crossed = true;
         self.known.push((path.len(), Arc::new(inode)));
         self.at = path;
     }
@@ -343,31 +367,56 @@ impl Walk<'_> {
         let found = statat(CWD, &next[..], AtFlags::SYMLINK_NOFOLLOW);
         match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Symlink) if follow => {
-                let Ok(target) = readlinkat(CWD, &next[..], Vec::new()) else { return Ok(false) };
+                let Ok(target) = readlinkat(CWD, &next[..], Vec::new()) else { return Ok(self.stop(next)) };
                 let target = target.as_bytes();
                 // Files that are open, and have no path.
                 let is_magic = next.starts_with(b"/proc/");
                 if is_magic && (!target.starts_with(b"/") || target.ends_with(DELETED)) {
-                    return Ok(false);
+                    return Ok(self.stop(next));
                 }
                 self.follow(target)?;
             }
             Ok(kind) if is_last || kind == FileType::Directory => self.at = next,
-            Err(rustix::io::Errno::NOENT) if self.names.is_above(&next) => self.at = next,
-            _ => return Ok(false),
+            Err(rustix::io::Errno::NOENT) if self.names.is_above(&next) => {
+                self.crossed = true;
+                self.at = next;
+            }
+            _ => return Ok(self.stop(next)),
         }
         Ok(true)
     }
 
+    /// Goes no further than to this name: the kernel knows what is wrong with it, or follows it.
+    fn stop(&mut self, next: Vec<u8>) -> bool {
+        self.at = next;
+        false
+    }
+
+    /// What was found is local.
+    fn local(self, slash: bool) -> Where {
+        if !self.crossed {
+            return Where::Local;
+        }
+        let mut path = self.at;
+        for name in self.left.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if slash || path.is_empty() {
+            path.push(b'/');
+        }
+        Where::Beyond(path)
+    }
+
     /// What was found.
-    fn end(mut self, slash: bool) -> Result<Option<Found>> {
+    fn end(mut self, slash: bool) -> Result<Where> {
         let path = self.at.clone();
         let Some(tree) = self.names.tree_of(&path) else {
             let is_between = !path.is_empty()
                 && self.names.is_above(&path)
                 && statat(CWD, &path[..], AtFlags::empty()).is_err();
             let found = Found { path, tree: None, inode: None, parent: None, slash };
-            return Ok(is_between.then_some(found));
+            return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
         };
         let is_known = self.known.last().is_some_and(|(length, _)| *length == path.len());
         let inode = if is_known {
@@ -385,7 +434,7 @@ impl Walk<'_> {
             self.at.truncate(above(&path).len());
             Some(self.here()?)
         };
-        Ok(Some(Found { path, tree: Some(tree), inode, parent, slash }))
+        Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash }))
     }
 }
 

@@ -83,7 +83,8 @@ fn again(pid: Pid, call: &Call, bytes: &[u8], arguments: &[(usize, u64)]) -> Res
             let register = match index {
                 0 => &mut registers.rdi,
                 1 => &mut registers.rsi,
-                _ => &mut registers.rdx,
+                2 => &mut registers.rdx,
+                _ => &mut registers.r10,
             };
             *register = value;
         }

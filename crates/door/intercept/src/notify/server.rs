@@ -5,7 +5,7 @@ use super::content::Contents;
 use super::decode::{At, Request};
 use super::listener::{Call, Listener};
 use super::mirror::{Mirror, lock};
-use super::names::{Found, How, Names};
+use super::names::{Found, How, Names, Where};
 use super::open::Opening;
 use super::place::Place;
 use super::process::Process;
@@ -165,8 +165,8 @@ impl Server {
         for (at, how) in request.places() {
             places.push(self.find(process, at, how)?);
         }
-        if places.iter().all(Option::is_none) {
-            return self.locally(call, process, &request);
+        if places.iter().all(|place| place.tree().is_none()) {
+            return self.locally(call, process, &request, &places);
         }
         if !self.listener.waits(call) {
             return Ok(Reply::Answered);
@@ -175,34 +175,34 @@ impl Server {
             return Err(Errno::EACCES.because("a program of another user"));
         }
         match &places[..] {
-            [Some(found)] => self.at_one(call, process, request, found),
-            [from, to] => self.at_two(process, &request, (from.as_ref(), to.as_ref())),
+            [Where::Tree(found)] => self.at_one(call, process, request, found),
+            [from, to] => self.at_two(process, &request, (from.tree(), to.tree())),
             _ => Ok(Reply::Pass),
         }
     }
 
-    /// The file that a call names; `None` when it is local.
-    pub(crate) fn find(self: &Arc<Self>, process: Process, at: &At, how: How) -> Result<Option<Found>> {
+    /// The file that a call names.
+    pub(crate) fn find(self: &Arc<Self>, process: Process, at: &At, how: How) -> Result<Where> {
         if at.path.is_empty() && !at.may_be_empty {
-            return Ok(None);
+            return Ok(Where::Local);
         }
         let is_absolute = at.path.starts_with(b"/");
         // Where nothing is open, the kernel says so.
         let start = if is_absolute { Ok(Vec::new()) } else { process.file(at.dir) };
-        let Ok(mut start) = start else { return Ok(None) };
+        let Ok(mut start) = start else { return Ok(Where::Local) };
         if !is_absolute && !start.starts_with(b"/") {
-            return Ok(None);
+            return Ok(Where::Local);
         }
         if start == b"/" {
             start.clear();
         }
         let is_in_tree = self.names.shown(&start).is_some();
         if at.path.is_empty() && !is_in_tree {
-            return Ok(None);
+            return Ok(Where::Local);
         }
         let joined = if is_absolute { None } else { Some([&start[..], b"/", &at.path].concat()) };
         if !is_in_tree && self.names.is_local(joined.as_ref().unwrap_or(&at.path)) {
-            return Ok(None);
+            return Ok(Where::Local);
         }
         self.wait_elsewhere();
         self.names.find(process, &start, &at.path, how)
@@ -229,7 +229,7 @@ impl Server {
                 memory.cut(to, size, &found.there()?.readlink()?).map(Reply::Value)
             }
             Request::ChangeDir { .. } => self.change_directory(call, found),
-            Request::Execute { argument, .. } => self.execute(call, found, argument),
+            Request::Execute { at } => self.execute(call, found, &at),
             Request::MakeDir { mode, .. } => self.make_directory(process, found, mode).and_then(done),
             Request::MakeNode { mode, device, .. } => {
                 self.make_node(process, found, mode, device).and_then(done)
@@ -306,7 +306,7 @@ impl Server {
 
 impl Request {
     /// The files that it names.
-    fn places<'r>(&'r self) -> Vec<(&'r At, How)> {
+    pub(crate) fn places<'r>(&'r self) -> Vec<(&'r At, How)> {
         let plain = |at: &'r At| (at, How { follow: at.follow, resolve: 0 });
         match self {
             Request::Open { at, flags, resolve, .. } => {
@@ -321,7 +321,7 @@ impl Request {
             | Request::Access { at, .. }
             | Request::ReadLink { at, .. }
             | Request::ChangeDir { at }
-            | Request::Execute { at, .. }
+            | Request::Execute { at }
             | Request::MakeDir { at, .. }
             | Request::MakeNode { at, .. }
             | Request::Remove { at, .. }
