@@ -13,7 +13,6 @@ use crate::status::{Exits, Failure};
 use crate::tree_options::TreeOptions;
 use crate::trees::{Many, Tree};
 use audit::Audit;
-use via::{Begun, Via};
 use clap::Args;
 use outrigger_core::Runtime;
 use outrigger_door_fuse::{Connection, Options, Session};
@@ -36,6 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+use via::{Begun, Via};
 
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);

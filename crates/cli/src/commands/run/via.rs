@@ -44,9 +44,8 @@ pub(super) enum Begun {
 impl Via {
     /// Starts the program in the first way that this system permits. With `verbose`, it is said which one that is.
     pub(super) fn begin(self, launch: &Launch, verbose: bool) -> Result<Begun, Failure> {
-        let refused = |why: String| {
-            Failure::serious(format!("no file system of its own for the program: {why}"))
-        };
+        let refused =
+            |why: String| Failure::serious(format!("no file system of its own for the program: {why}"));
         let why = match self {
             Via::Seccomp => None,
             Via::Auto | Via::Namespace => match launch.start() {

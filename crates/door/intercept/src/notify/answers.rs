@@ -8,9 +8,9 @@ use super::process::Process;
 use super::server::{Reply, Server};
 use libc::{AT_SYMLINK_NOFOLLOW, X_OK};
 use outrigger_client::Inode;
+use outrigger_core::attr::MODE_KIND;
 use outrigger_core::ops::{StatFs, XattrFlags};
 use outrigger_core::reply::FsStat;
-use outrigger_core::attr::MODE_KIND;
 use outrigger_core::{Errno, Error, FileKind, Result, SetAttrs, XattrName};
 use rustix::fs::inotify::{WatchFlags, add_watch};
 use rustix::fs::{CWD, readlinkat};
@@ -71,7 +71,7 @@ impl Server {
                 let target = self.magic(process, &path)?;
                 Some(process.memory().cut(*to, *size, &target).map(Reply::Value))
             }
-            Request::ChangeDir { at } | Request::Execute { at } => {
+            Request::ChangeDir { at } | Request::Execute { at } | Request::Open { at, .. } => {
                 self.names.shown(&at.path)?;
                 let mut redirected = super::mirror::lock(&self.redirected);
                 (redirected.get(&process.thread) == Some(&at.path)).then(|| {
@@ -105,9 +105,7 @@ impl Server {
         if found.tree.is_none() {
             return self.mirror.between(&found.path, &self.names);
         }
-        let inode = found.there()?;
-        self.settle(&found.path);
-        self.mirror.copy(&found.path, inode)
+        self.mirror.copy(&found.path, &*self.settled(found)?)
     }
 
     /// What stat(2) says.
@@ -224,9 +222,7 @@ impl Server {
 /// The attributes of a file whose kind the copy does not have.
 fn special(found: &Found) -> Option<&outrigger_core::Attr> {
     let attr = found.inode.as_ref()?.attr();
-    let is_copied = matches!(
-        attr.kind(),
-        FileKind::Regular | FileKind::Directory | FileKind::Symlink | FileKind::Fifo
-    );
+    let is_copied =
+        matches!(attr.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink | FileKind::Fifo);
     (!is_copied && attr.mode & MODE_KIND != 0).then_some(attr)
 }

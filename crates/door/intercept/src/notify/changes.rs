@@ -92,7 +92,7 @@ impl Server {
         // The new name is one of all the content.
         self.store(&from.path)?;
         let flags = RenameFlags::from_bits_retain(flags);
-        let (real, to_real) = (self.mirror.copy(&from.path, inode)?, self.mirror.real(&to.path));
+        let (real, to_real) = (self.mirror.copy(&from.path, &*self.settled(from)?)?, self.mirror.real(&to.path));
         if let Some(inode) = &to.inode {
             self.mirror.copy(&to.path, inode)?;
         } else {
@@ -130,7 +130,7 @@ impl Server {
         }
         let (parent, name) = to.place()?;
         self.store(&from.path)?;
-        let (real, to_real) = (self.mirror.copy(&from.path, inode)?, self.mirror.real(&to.path));
+        let (real, to_real) = (self.mirror.copy(&from.path, &*self.settled(from)?)?, self.mirror.real(&to.path));
         self.mirror.copy(super::names::above(&to.path), parent)?;
         self.mirror.changes();
         parent.link(inode, &name)?;
@@ -142,9 +142,8 @@ impl Server {
 
     /// Changes attributes of a file.
     pub(crate) fn set(&self, found: &Found, attrs: SetAttrs) -> Result<()> {
-        let inode = found.there()?;
-        self.settle(&found.path);
-        let real = self.mirror.copy(&found.path, inode)?;
+        let inode = self.settled(found)?;
+        let real = self.mirror.copy(&found.path, &inode)?;
         if let Ok(content) = self.mirror.content(&real) {
             let mut content = lock(&content);
             if content.is_written() {

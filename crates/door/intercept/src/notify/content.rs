@@ -17,6 +17,7 @@ use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// How much is read at once when content is stored.
@@ -206,6 +207,8 @@ pub(crate) struct Contents {
     all: Mutex<HashMap<u64, Arc<Mutex<Content>>>>,
     watches: OwnedFd,
     watched: Mutex<HashMap<i32, Arc<Mutex<Content>>>>,
+    /// How often content was stored.
+    stored: AtomicU64,
     /// Where it is noted what is written.
     notes: PathBuf,
 }
@@ -217,7 +220,22 @@ impl Contents {
     /// Those of inotify_init(2).
     pub(crate) fn new(notes: PathBuf) -> io::Result<Self> {
         let watches = inotify::init(CreateFlags::CLOEXEC)?;
-        Ok(Contents { all: Mutex::default(), watches, watched: Mutex::default(), notes })
+        Ok(Contents { all: Mutex::default(), watches, watched: Mutex::default(), stored: AtomicU64::new(0), notes })
+    }
+
+    /// How often content was stored: attributes that were asked for before the last time may be old.
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Acquire)
+    }
+
+    /// Stores what was written to a copy, be it closed or not.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub(crate) fn store(&self, content: &mut Content) -> Result<()> {
+        let stored = content.store();
+        self.stored.fetch_add(1, Ordering::AcqRel);
+        stored
     }
 
     pub(crate) fn add(&self, found: &Stat, content: Content) {
@@ -242,7 +260,13 @@ impl Contents {
     ///
     /// # Errors
     /// When it cannot be watched.
-    pub(crate) fn begin(&self, content: &Arc<Mutex<Content>>, guard: &mut Content, file: File, copy: OwnedFd) -> Result<()> {
+    pub(crate) fn begin(
+        &self,
+        content: &Arc<Mutex<Content>>,
+        guard: &mut Content,
+        file: File,
+        copy: OwnedFd,
+    ) -> Result<()> {
         if guard.writing.is_some() {
             return Ok(());
         }
@@ -269,7 +293,9 @@ impl Contents {
         if !content.writing.as_ref().is_some_and(Writing::is_closed) {
             return Ok(());
         }
-        let stored = content.store().and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
+        let stored = self
+            .store(content)
+            .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
         match stored {
             Ok(()) => {
                 if let Some(Writing { watch, note, .. }) = content.writing.take() {
@@ -311,14 +337,20 @@ impl Contents {
         let mut lost = Vec::new();
         for content in all {
             let mut content = lock(&content);
-            let stored = content.store().and_then(|()| {
-                content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush())
-            });
+            let stored = content
+                .store()
+                .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
             if let (Err(error), Some(writing)) = (stored, &content.writing) {
                 let path = String::from_utf8_lossy(&content.path).into_owned();
                 lost.push(match kept(keep, &path, &writing.copy) {
-                    Ok(place) => format!("'{path}' is not stored: {error}; what was written is in '{}'", place.display()),
-                    Err(why) => format!("'{path}' is lost: {error}; and it cannot be kept in '{}': {why}", keep.display()),
+                    Ok(place) => format!(
+                        "'{path}' is not stored: {error}; what was written is in '{}'",
+                        place.display()
+                    ),
+                    Err(why) => format!(
+                        "'{path}' is lost: {error}; and it cannot be kept in '{}': {why}",
+                        keep.display()
+                    ),
                 });
             }
             content.writing = None;

@@ -103,14 +103,16 @@ impl Arguments {
         }
         let bytes = self.memory.read::<32>(self.values[index])?;
         let word = |at: usize| i64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
-        let one = |secs: i64, part: i64| -> Result<Option<SetTime>> { match part {
-            libc::UTIME_OMIT => Ok(None),
-            libc::UTIME_NOW => Ok(Some(SetTime::Now)),
-            _ => {
-                let nanos = nanos(part).filter(|nanos| (0..1_000_000_000).contains(nanos));
-                Ok(Some(SetTime::To(Time::new(secs, nanos.ok_or(Errno::EINVAL)? as u32))))
+        let one = |secs: i64, part: i64| -> Result<Option<SetTime>> {
+            match part {
+                libc::UTIME_OMIT => Ok(None),
+                libc::UTIME_NOW => Ok(Some(SetTime::Now)),
+                _ => {
+                    let nanos = nanos(part).filter(|nanos| (0..1_000_000_000).contains(nanos));
+                    Ok(Some(SetTime::To(Time::new(secs, nanos.ok_or(Errno::EINVAL)? as u32))))
+                }
             }
-        } };
+        };
         Ok([one(word(0), word(1))?, one(word(2), word(3))?])
     }
 

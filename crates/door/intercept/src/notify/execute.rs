@@ -85,11 +85,10 @@ impl Server {
 
     /// The copy of a program, with its content.
     fn executable(&self, found: &Found) -> Result<PathBuf> {
-        let inode = found.there()?;
-        self.settle(&found.path);
-        let real = self.mirror.copy(&found.path, inode)?;
+        let inode = self.settled(found)?;
+        let real = self.mirror.copy(&found.path, &inode)?;
         let content = self.mirror.content(&real)?;
-        self.mirror.fill(&real, inode, &mut lock(&content))?;
+        self.mirror.fill(&real, &inode, &mut lock(&content))?;
         Ok(real)
     }
 
@@ -116,9 +115,7 @@ impl Server {
         let script = Script::at(super::names::as_path(&path));
         let Some(script) = script else { return Ok(Reply::Pass) };
         match self.interpreter(call, &script)? {
-            Some(interpreter) => {
-                self.interpret(call, at.argument, &interpreter, script.argument, &at.path)
-            }
+            Some(interpreter) => self.interpret(call, at.argument, &interpreter, script.argument, &at.path),
             None => Ok(Reply::Pass),
         }
     }
@@ -141,8 +138,14 @@ impl Server {
     /// The copy of an interpreter in a tree; `None` for a local one.
     fn interpreter(self: &Arc<Self>, call: &Call, script: &Script) -> Result<Option<PathBuf>> {
         let process = Process { thread: call.pid.cast_signed() };
-        let at = At { dir: libc::AT_FDCWD, path: script.interpreter.clone(), follow: true, may_be_empty: false, argument: 0 };
-        let how = How { follow: true, resolve: 0 };
+        let at = At {
+            dir: libc::AT_FDCWD,
+            path: script.interpreter.clone(),
+            follow: true,
+            may_be_empty: false,
+            argument: 0,
+        };
+        let how = How { follow: true, ..How::default() };
         let Where::Tree(found) = self.find(process, &at, how)? else { return Ok(None) };
         self.executable(&found).map(Some)
     }
@@ -190,7 +193,7 @@ impl Server {
     }
 
     /// Has the program begin the call again with a path in the mirror, and `tail` behind it; arguments are places in both.
-    fn again(&self, call: &Call, real: &Path, tail: Vec<u8>, arguments: &[(usize, u64)]) -> Result<Reply> {
+    pub(crate) fn again(&self, call: &Call, real: &Path, tail: Vec<u8>, arguments: &[(usize, u64)]) -> Result<Reply> {
         let thread = call.pid.cast_signed();
         let path = real.as_os_str().as_bytes();
         let tail = if tail.is_empty() { vec![0] } else { tail };

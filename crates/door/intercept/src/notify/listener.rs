@@ -34,9 +34,8 @@ pub(crate) fn install() -> Result<OwnedFd, String> {
     }
     // With the second flag a signal does not interrupt a call that is being answered: else programs with many signals never get on.
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    let installed = set(flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|error| {
-        if error.raw_os_error() == Some(libc::EINVAL) { set(flags) } else { Err(error) }
-    });
+    let installed = set(flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+        .or_else(|error| if error.raw_os_error() == Some(libc::EINVAL) { set(flags) } else { Err(error) });
     installed.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => "the calls of this program are answered by another one already (it was started by `outrigger run --via seccomp`, or in a container of that kind), and Linux permits one".to_owned(),
         Some(libc::EINVAL) => "the kernel has no notifications of system calls (seccomp; Linux 5.5)".to_owned(),
@@ -49,9 +48,8 @@ fn set(flags: c_ulong) -> io::Result<OwnedFd> {
     let mut instructions = filter();
     let program = sock_fprog { len: instructions.len() as u16, filter: instructions.as_mut_ptr() };
     // SAFETY: the program and its instructions outlive the call, which only reads them.
-    let result = unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     let number = c_int::try_from(result).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     if number < 0 {
         return Err(io::Error::last_os_error());
@@ -102,20 +100,20 @@ impl Listener {
         self.send(seccomp_notif_resp { id: call.id, val, error, flags: 0 });
     }
 
-    /// Gives the process a descriptor, which is the answer.
-    pub(crate) fn give(&self, call: &Call, file: BorrowedFd<'_>, close_on_exec: bool) {
+    /// Gives the process a descriptor, which is the answer. It goes on when it alone has the file: who looks whether it has closed the
+    /// file would find it open here otherwise.
+    pub(crate) fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool) {
         let addition = seccomp_notif_addfd {
             id: call.id,
-            flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+            flags: 0,
             srcfd: file.as_raw_fd() as u32,
             newfd: 0,
             newfd_flags: if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 },
         };
         let given = self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ADDFD, (&raw const addition).cast_mut());
-        if let Err(error) = given {
-            // It has no room for one (EMFILE), or is gone.
-            self.answer(call, Err(error.raw_os_error().unwrap_or(libc::EMFILE)));
-        }
+        drop(file);
+        // It may have no room for one (EMFILE), or be gone.
+        self.answer(call, given.map(i64::from).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)));
     }
 
     /// Whether no process is under the filter any more; waits so long for that.

@@ -224,10 +224,8 @@ impl Mirror {
         }
         let mtime = (found.st_mtime, found.st_mtime_nsec as u32);
         if mtime != (attr.mtime.secs, attr.mtime.nanos) {
-            let times = Timestamps {
-                last_access: timespec(attr.atime),
-                last_modification: timespec(attr.mtime),
-            };
+            let times =
+                Timestamps { last_access: timespec(attr.atime), last_modification: timespec(attr.mtime) };
             os(utimensat(CWD, real, &times, AtFlags::SYMLINK_NOFOLLOW))?;
         }
         Ok(())

@@ -69,6 +69,8 @@ pub(crate) struct Found {
     pub(crate) parent: Option<Arc<Inode>>,
     /// Whether the path ends with a slash: only a directory will do.
     pub(crate) slash: bool,
+    /// How often content had been stored when the file was looked at ([`super::content::Contents::stored`]).
+    pub(crate) seen: u64,
 }
 
 impl Found {
@@ -117,6 +119,8 @@ pub(crate) struct How {
     pub(crate) follow: bool,
     /// `RESOLVE_*` of openat2(2).
     pub(crate) resolve: u64,
+    /// For [`Found::seen`].
+    pub(crate) seen: u64,
 }
 
 impl Names {
@@ -185,13 +189,7 @@ impl Names {
     ///
     /// # Errors
     /// Those of a path that leads into a tree.
-    pub(crate) fn find(
-        &self,
-        process: Process,
-        start: &[u8],
-        path: &[u8],
-        how: How,
-    ) -> Result<Where> {
+    pub(crate) fn find(&self, process: Process, start: &[u8], path: &[u8], how: How) -> Result<Where> {
         let shown = self.shown(start);
         let start = shown.unwrap_or(start);
         let mut walk = Walk {
@@ -415,7 +413,7 @@ impl Walk<'_> {
             let is_between = !path.is_empty()
                 && self.names.is_above(&path)
                 && statat(CWD, &path[..], AtFlags::empty()).is_err();
-            let found = Found { path, tree: None, inode: None, parent: None, slash };
+            let found = Found { path, tree: None, inode: None, parent: None, slash, seen: self.how.seen };
             return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
         };
         let is_known = self.known.last().is_some_and(|(length, _)| *length == path.len());
@@ -434,7 +432,7 @@ impl Walk<'_> {
             self.at.truncate(above(&path).len());
             Some(self.here()?)
         };
-        Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash }))
+        Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, seen: self.how.seen }))
     }
 }
 

@@ -7,15 +7,15 @@ use super::names::Found;
 use super::process::Process;
 use super::server::{Reply, Server};
 use libc::{
-    O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_RDONLY, O_TMPFILE,
+    O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_TMPFILE,
     O_TRUNC, O_WRONLY,
 };
-use outrigger_client::{File, Inode};
+use outrigger_client::File;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, FileKind, Result};
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 /// Flags that are no more when the file is open, or that the file system of the mirror may not know.
@@ -34,7 +34,7 @@ impl Opening {
     }
 
     fn writes(self) -> bool {
-        self.flags & O_ACCMODE != O_RDONLY && !self.has(O_PATH)
+        self.flags & O_ACCMODE != O_RDONLY
     }
 
     /// The flags for the copy.
@@ -74,23 +74,34 @@ impl Server {
         }
         match inode.kind() {
             FileKind::Directory => {
-                if how.has(O_PATH) {
-                    return self.directory(&self.mirror.copy(&found.path, inode)?, how);
-                }
                 if how.writes() || how.has(O_CREAT) {
                     return Err(Errno::EISDIR.into());
                 }
                 self.directory(&self.mirror.list(&found.path, inode, &self.names)?, how)
             }
             _ if found.slash || how.has(O_DIRECTORY) => Err(Errno::ENOTDIR.into()),
-            FileKind::Symlink if !how.has(O_PATH) => Err(Errno::ELOOP.into()),
-            FileKind::Symlink | FileKind::Fifo => {
+            FileKind::Symlink => Err(Errno::ELOOP.into()),
+            FileKind::Fifo => {
                 let real = self.mirror.copy(&found.path, inode)?;
                 Ok(how.reply(open(&real, how.of_copy())?))
             }
-            FileKind::Regular => self.file(found, inode, how),
+            FileKind::Regular => self.file(found, how),
             FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => Err(Errno::ENXIO.into()),
         }
+    }
+
+    /// The copy of a file that a program opens without its content (`O_PATH`).
+    pub(crate) fn place_of(&self, found: &Found, flags: i32) -> Result<PathBuf> {
+        let Some(inode) = &found.inode else {
+            return match found.tree {
+                None => self.mirror.between(&found.path, &self.names),
+                Some(_) => Err(Errno::ENOENT.into()),
+            };
+        };
+        if !inode.is_dir() && (found.slash || flags & O_DIRECTORY != 0) {
+            return Err(Errno::ENOTDIR.into());
+        }
+        self.mirror.copy(&found.path, inode)
     }
 
     fn directory(&self, real: &Path, how: Opening) -> Result<Reply> {
@@ -101,12 +112,9 @@ impl Server {
     }
 
     /// Opens a regular file that is there.
-    fn file(&self, found: &Found, inode: &Inode, how: Opening) -> Result<Reply> {
-        self.settle(&found.path);
+    fn file(&self, found: &Found, how: Opening) -> Result<Reply> {
+        let inode = &*self.settled(found)?;
         let real = self.mirror.copy(&found.path, inode)?;
-        if how.has(O_PATH) {
-            return Ok(how.reply(open(&real, how.of_copy())?));
-        }
         let content = self.mirror.content(&real)?;
         let mut guard = lock(&content);
         if !how.writes() {

@@ -81,8 +81,8 @@ fn locked(path: &Path) -> io::Result<OwnedFd> {
 /// Removes the directories that processes have left that were killed.
 fn clear(base: &Path) {
     let is_left = |path: &PathBuf| {
-        let is_own = fs::symlink_metadata(path)
-            .is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw());
+        let is_own =
+            fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw());
         is_own && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(NAME))
     };
     let entries = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -55,7 +55,8 @@ impl Process {
     /// # Errors
     /// Why it does not.
     pub(crate) fn exists(self, dir: i32, path: &[u8]) -> Result<()> {
-        let start = if path.starts_with(b"/") { Vec::new() } else { [self.file(dir)?, b"/".to_vec()].concat() };
+        let start =
+            if path.starts_with(b"/") { Vec::new() } else { [self.file(dir)?, b"/".to_vec()].concat() };
         let found = statat(CWD, [&start[..], path].concat(), AtFlags::SYMLINK_NOFOLLOW);
         found.map(drop).map_err(|error| io::Error::from(error).into())
     }

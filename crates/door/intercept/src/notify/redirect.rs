@@ -98,8 +98,7 @@ fn again(pid: Pid, call: &Call, bytes: &[u8], arguments: &[(usize, u64)]) -> Res
 /// Maps the memory for arguments, unless it is there.
 fn map(pid: Pid, before: user_regs_struct) -> Result<(), Errno> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let kind =
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let registers = user_regs_struct {
         rax: libc::SYS_mmap as u64,
         orig_rax: u64::MAX,
@@ -134,8 +133,7 @@ fn wait(pid: Pid, is_it: impl Fn(c_int) -> bool) -> Result<(), Errno> {
         let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let what = libc::WSTOPPED | libc::__WALL | libc::__WNOTHREAD;
         // SAFETY: the kernel writes to a variable that outlives the call.
-        let result =
-            unsafe { libc::waitid(libc::P_PID, pid.as_raw().unsigned_abs(), &raw mut found, what) };
+        let result = unsafe { libc::waitid(libc::P_PID, pid.as_raw().unsigned_abs(), &raw mut found, what) };
         match Errno::result(result) {
             Ok(_) => {}
             Err(Errno::EINTR) => continue,

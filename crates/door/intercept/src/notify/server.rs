@@ -11,12 +11,12 @@ use super::place::Place;
 use super::process::Process;
 use crate::failed;
 use crate::launch::Prefix;
-use outrigger_client::Client;
+use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, Result, SetAttrs};
 use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,8 +70,7 @@ impl Notified {
         base: &Path,
     ) -> std::result::Result<Self, String> {
         let place = Place::make(base)?;
-        let contents =
-            Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
+        let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, client, &place.mirror()).map_err(|error| error.to_string())?;
         let server = Arc::new(Server {
             listener: Arc::new(Listener::new(listener)),
@@ -147,7 +146,7 @@ impl Server {
         match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
             Ok(Reply::Pass) => self.listener.pass(call),
             Ok(Reply::Value(value)) => self.listener.answer(call, Ok(value)),
-            Ok(Reply::File(file, close)) => self.listener.give(call, file.as_fd(), close),
+            Ok(Reply::File(file, close)) => self.listener.give(call, file, close),
             Ok(Reply::Answered) => {}
             Err(error) => self.listener.answer(call, Err(error.errno.0)),
         }
@@ -205,6 +204,7 @@ impl Server {
             return Ok(Where::Local);
         }
         self.wait_elsewhere();
+        let how = How { seen: self.mirror.contents.stored(), ..how };
         self.names.find(process, &start, &at.path, how)
     }
 
@@ -219,8 +219,14 @@ impl Server {
         let memory = process.memory();
         let done = |()| Ok(Reply::Value(0));
         match request {
+            Request::Open { at, flags, .. } if flags & libc::O_PATH != 0 => {
+                // The kernel passes no such descriptor on.
+                self.again(call, &self.place_of(found, flags)?, Vec::new(), &[(at.argument, 0)])
+            }
             Request::Open { flags, mode, .. } => self.open(process, found, Opening { flags, mode }),
-            Request::Stat { to, .. } => self.stat(found).and_then(|bytes| memory.write(to, &bytes)).and_then(done),
+            Request::Stat { to, .. } => {
+                self.stat(found).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
+            }
             Request::Statx { flags, mask, to, .. } => {
                 self.statx(found, flags, mask).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
             }
@@ -246,20 +252,27 @@ impl Server {
             Request::SetTimes { atime, mtime, .. } => {
                 self.set(found, SetAttrs { atime, mtime, ..SetAttrs::default() }).and_then(done)
             }
-            Request::StatFs { to, .. } => self.statfs(found).and_then(|bytes| memory.write(to, &bytes)).and_then(done),
+            Request::StatFs { to, .. } => {
+                self.statfs(found).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
+            }
             Request::GetXattr { name, to, size, .. } => {
                 memory.all(to, size, &self.xattr(found, &name)?).map(Reply::Value)
             }
-            Request::ListXattr { to, size, .. } => memory.all(to, size, &self.xattrs(found)?).map(Reply::Value),
+            Request::ListXattr { to, size, .. } => {
+                memory.all(to, size, &self.xattrs(found)?).map(Reply::Value)
+            }
             Request::SetXattr { name, value, flags, .. } => {
                 self.set_xattr(found, &name, value, flags).and_then(done)
             }
             Request::RemoveXattr { name, .. } => self.remove_xattr(found, &name).and_then(done),
-            Request::Watch { watcher, mask, .. } => self.watch(process, found, watcher, mask).map(Reply::Value),
-            Request::FileHandle { .. } => Err(Errno::EOPNOTSUPP.into()),
-            Request::Rename { .. } | Request::Link { .. } | Request::CurrentDir { .. } | Request::Sync { .. } => {
-                Ok(Reply::Pass)
+            Request::Watch { watcher, mask, .. } => {
+                self.watch(process, found, watcher, mask).map(Reply::Value)
             }
+            Request::FileHandle { .. } => Err(Errno::EOPNOTSUPP.into()),
+            Request::Rename { .. }
+            | Request::Link { .. }
+            | Request::CurrentDir { .. }
+            | Request::Sync { .. } => Ok(Reply::Pass),
         }
     }
 
@@ -287,9 +300,22 @@ impl Server {
     }
 
     /// Stores what was written to a file that is closed. If it cannot be, the user was told, and the copy stays as it is.
-    pub(crate) fn settle(&self, path: &[u8]) {
+    fn settle(&self, path: &[u8]) {
         if let Ok(content) = self.mirror.content(&self.mirror.real(path)) {
             let _ = self.mirror.contents.settle(&mut lock(&content));
+        }
+    }
+
+    /// The file that was found, as it is now that what was written to it is stored.
+    ///
+    /// # Errors
+    /// Those of looking at it again.
+    pub(crate) fn settled(&self, found: &Found) -> Result<Arc<Inode>> {
+        found.there()?;
+        self.settle(&found.path);
+        match &found.inode {
+            Some(inode) if found.seen == self.mirror.contents.stored() => Ok(Arc::clone(inode)),
+            _ => self.names.inode(&found.path).map(Arc::new),
         }
     }
 
@@ -300,19 +326,19 @@ impl Server {
     pub(crate) fn store(&self, path: &[u8]) -> Result<()> {
         let Ok(content) = self.mirror.content(&self.mirror.real(path)) else { return Ok(()) };
         let mut content = lock(&content);
-        content.store().and_then(|()| self.mirror.contents.settle(&mut content))
+        self.mirror.contents.store(&mut content).and_then(|()| self.mirror.contents.settle(&mut content))
     }
 }
 
 impl Request {
     /// The files that it names.
     pub(crate) fn places<'r>(&'r self) -> Vec<(&'r At, How)> {
-        let plain = |at: &'r At| (at, How { follow: at.follow, resolve: 0 });
+        let plain = |at: &'r At| (at, How { follow: at.follow, ..How::default() });
         match self {
             Request::Open { at, flags, resolve, .. } => {
                 let is_new = libc::O_CREAT | libc::O_EXCL;
                 let follow = at.follow && flags & is_new != is_new;
-                vec![(at, How { follow, resolve: *resolve })]
+                vec![(at, How { follow, resolve: *resolve, seen: 0 })]
             }
             Request::Rename { from, to, .. } | Request::Link { from, to } => vec![plain(from), plain(to)],
             Request::CurrentDir { .. } | Request::Sync { .. } => Vec::new(),
