@@ -3,8 +3,7 @@
 
 mod audit;
 mod cow;
-#[cfg(target_arch = "x86_64")]
-mod via;
+pub mod via;
 
 use crate::automount::{Map, MapNames, schemes};
 use crate::context::Context;

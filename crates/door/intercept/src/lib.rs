@@ -9,15 +9,19 @@
 //! | `attach.rs` | prepares a namespace for a process that runs, or adds to the one that it has |
 //! | `mover.rs` | has a process that runs enter a namespace |
 //! | `tracee.rs` | a process that is stopped, and made to call the system |
+//! | `notify/` | the other mechanism: answers to system calls (`elsewhere.rs` where these are not known) |
 //! | `namespace.rs` | mount namespaces: a new one, and that of another process |
 //! | `root.rs` | a root directory with additional names |
 //! | `whole.rs` | a tree that is the root directory |
 //! | `one_user.rs` | a layer: what a user namespace with one user can show |
 //!
 //! The mechanism is a mount namespace, for users without privileges below a user namespace of their own: system calls of the program
-//! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`.
+//! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`. Where the system permits
+//! none, system calls are answered: `docs/design/0029-seccomp.md`.
 
 mod attach;
+#[cfg(not(target_arch = "x86_64"))]
+mod elsewhere;
 mod enter;
 mod launch;
 #[cfg(target_arch = "x86_64")]
@@ -31,6 +35,8 @@ mod root;
 mod tracee;
 mod whole;
 
+#[cfg(not(target_arch = "x86_64"))]
+pub use elsewhere::Notified;
 pub use enter::{is_enter, run};
 pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Waiting};
 #[cfg(target_arch = "x86_64")]

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 
 /// The mechanisms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(super) enum Via {
+pub enum Via {
     /// The first one that works.
     #[default]
     Auto,
@@ -34,7 +34,7 @@ pub(super) enum Via {
 }
 
 /// A program that waits for its trees.
-pub(super) enum Begun {
+pub enum Begun {
     /// In a namespace.
     Namespace(Launched),
     /// Under a filter of its system calls.
@@ -43,7 +43,7 @@ pub(super) enum Begun {
 
 impl Via {
     /// Starts the program in the first way that this system permits. With `verbose`, it is said which one that is.
-    pub(super) fn begin(self, launch: &Launch, verbose: bool) -> Result<Begun, Failure> {
+    pub fn begin(self, launch: &Launch, verbose: bool) -> Result<Begun, Failure> {
         let refused =
             |why: String| Failure::serious(format!("no file system of its own for the program: {why}"));
         let why = match self {
@@ -82,7 +82,7 @@ fn say(verbose: bool, via: &str, because: Option<&str>) {
 }
 
 /// Answers the calls of the program, and of what it starts, until all have ended.
-pub(super) fn answer(
+pub fn answer(
     context: &Context,
     tree: &Tree,
     prefixes: &[Prefix],
@@ -148,8 +148,9 @@ pub fn trial(via: &str) -> Vec<OsString> {
         "--map",
         "/outrigger-doctor=mem:",
         "--",
-        "ls",
-        "/outrigger-doctor",
+        "sh",
+        "-c",
+        "cd /outrigger-doctor && ls",
     ];
     words.map(OsString::from).to_vec()
 }

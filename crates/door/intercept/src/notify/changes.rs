@@ -92,7 +92,8 @@ impl Server {
         // The new name is one of all the content.
         self.store(&from.path)?;
         let flags = RenameFlags::from_bits_retain(flags);
-        let (real, to_real) = (self.mirror.copy(&from.path, &*self.settled(from)?)?, self.mirror.real(&to.path));
+        let (real, to_real) =
+            (self.mirror.copy(&from.path, &*self.settled(from)?)?, self.mirror.real(&to.path));
         if let Some(inode) = &to.inode {
             self.mirror.copy(&to.path, inode)?;
         } else {
@@ -130,7 +131,8 @@ impl Server {
         }
         let (parent, name) = to.place()?;
         self.store(&from.path)?;
-        let (real, to_real) = (self.mirror.copy(&from.path, &*self.settled(from)?)?, self.mirror.real(&to.path));
+        let (real, to_real) =
+            (self.mirror.copy(&from.path, &*self.settled(from)?)?, self.mirror.real(&to.path));
         self.mirror.copy(super::names::above(&to.path), parent)?;
         self.mirror.changes();
         parent.link(inode, &name)?;

@@ -220,7 +220,13 @@ impl Contents {
     /// Those of inotify_init(2).
     pub(crate) fn new(notes: PathBuf) -> io::Result<Self> {
         let watches = inotify::init(CreateFlags::CLOEXEC)?;
-        Ok(Contents { all: Mutex::default(), watches, watched: Mutex::default(), stored: AtomicU64::new(0), notes })
+        Ok(Contents {
+            all: Mutex::default(),
+            watches,
+            watched: Mutex::default(),
+            stored: AtomicU64::new(0),
+            notes,
+        })
     }
 
     /// How often content was stored: attributes that were asked for before the last time may be old.

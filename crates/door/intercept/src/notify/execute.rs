@@ -193,7 +193,13 @@ impl Server {
     }
 
     /// Has the program begin the call again with a path in the mirror, and `tail` behind it; arguments are places in both.
-    pub(crate) fn again(&self, call: &Call, real: &Path, tail: Vec<u8>, arguments: &[(usize, u64)]) -> Result<Reply> {
+    pub(crate) fn again(
+        &self,
+        call: &Call,
+        real: &Path,
+        tail: Vec<u8>,
+        arguments: &[(usize, u64)],
+    ) -> Result<Reply> {
         let thread = call.pid.cast_signed();
         let path = real.as_os_str().as_bytes();
         let tail = if tail.is_empty() { vec![0] } else { tail };

@@ -7,8 +7,8 @@ use super::names::Found;
 use super::process::Process;
 use super::server::{Reply, Server};
 use libc::{
-    O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_TMPFILE,
-    O_TRUNC, O_WRONLY,
+    O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_TMPFILE, O_TRUNC,
+    O_WRONLY,
 };
 use outrigger_client::File;
 use outrigger_core::ops::OpenFlags;
