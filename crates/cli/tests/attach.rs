@@ -272,7 +272,7 @@ fn a_program_is_attached_to_many_times() {
     let mounts =
         |process: u32| fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap().lines().count();
     let mut before = None;
-    for number in 0..300 {
+    for number in 0..1000 {
         let attached = Attached::to(&place, shell.id(), &["/data=tree"]);
         if number % 100 == 0 {
             assert_eq!(shell.says("cat /data/sub/file"), "content");

@@ -186,3 +186,65 @@ fn a_program_sees_hosts_by_their_scheme() {
     assert_eq!(far.place.run(&["run", "--", "sh", "-c", &command]).ok(), "content\n");
     assert_eq!(fs::read_to_string(far.server.root().join("new")).unwrap(), "new\n");
 }
+
+/// Content that was cached a moment ago is not worked on when another client has replaced it.
+#[test]
+fn a_file_is_asked_about_when_it_is_opened() {
+    let Some(far) = Far::new() else { return };
+    far.by_others("f", "1111");
+    far.mount(&[]);
+    assert_eq!(fs::read(far.place.at("m/f")).unwrap(), b"1111");
+    far.by_others("f", "2222");
+    let file = File::options().read(true).write(true).open(far.place.at("m/f")).unwrap();
+    let mut content = [0; 4];
+    file.read_exact_at(&mut content, 0).unwrap();
+    file.write_all_at(b"x", 0).unwrap();
+    drop(file);
+    assert_eq!((&content, &fs::read(far.server.root().join("f")).unwrap()[..]), (b"2222", &b"x222"[..]));
+}
+
+#[test]
+fn programs_that_set_the_permissions_there_are_work() {
+    let Some(far) = Far::new() else { return };
+    far.mount(&[]);
+    let script = "git init -q m/g; cd m/g; echo one >f; git add f; touch new
+        git -c user.name=Someone -c user.email=someone@example.org commit -qm one; git fsck --strict; git status --porcelain
+        if chmod 600 f 2>/dev/null; then exit 1; fi; sed -i s/one/two/ f; mv new f; test ! -s f";
+    assert_eq!(far.place.run_as("sh", &["-ec", script]).ok(), "?? new\n");
+    far.place.run(&["umount", "m"]).ok();
+    far.mount(&["-o", "attrs=ignore"]);
+    let script = "echo one >f; chmod 700 f; touch -d 2001-01-01 f; cp -p f m/kept; chmod 600 m/kept; tar cf a.tar f; tar xf a.tar -C m
+        cat m/kept m/f; stat -c %a m/kept";
+    assert_eq!(far.place.run_as("sh", &["-ec", script]).ok(), "one\none\n644\n");
+    for text in ["A", "B"] {
+        let mut command = far.place.command(support::PROGRAM, &["write", &far.at("/w")]);
+        let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!(fs::read_to_string(far.server.root().join("w")).unwrap(), text);
+    }
+}
+
+/// A server whose root is of no use: it is asked about before anything is mounted.
+#[test]
+fn what_cannot_be_used_is_not_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    for (status, why) in [("401 Unauthorized", "401"), ("405 Method Not Allowed", "no WebDAV")] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let location = format!("dav://bob:wrong@{}/", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                // Clients may have gone.
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(
+                    format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").as_bytes(),
+                );
+            }
+        });
+        let refused = place.run(&["mount", &location, "m"]).refused(1);
+        assert!(refused.contains(why) && !place.is_mounted(), "{refused}");
+    }
+}

@@ -221,6 +221,14 @@ impl File {
     /// # Errors
     /// A write error the tree had kept for later.
     pub fn close(self) -> Result<()> {
+        self.flush()
+    }
+
+    /// Says whether everything written so far has arrived, and leaves the file open.
+    ///
+    /// # Errors
+    /// A write error the tree had kept for later.
+    pub fn flush(&self) -> Result<()> {
         if !self.held.client.has(OpCode::Flush) {
             return Ok(());
         }

@@ -25,6 +25,12 @@ pub struct MountEntry {
     pub source: OsString,
 }
 
+/// Types of file systems that are on disks, or in memory.
+const LOCAL: &[&str] = &[
+    "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "jfs", "nilfs2",
+    "ntfs3", "overlay", "ramfs", "reiserfs", "squashfs", "tmpfs", "udf", "vfat", "xfs", "zfs",
+];
+
 impl MountEntry {
     /// Whether this is a FUSE mount.
     #[must_use]
@@ -54,6 +60,24 @@ impl MountEntry {
     /// When `/proc` cannot be read.
     pub fn at(mountpoint: &Path) -> io::Result<Option<Self>> {
         Ok(Self::all()?.into_iter().rev().find(|entry| entry.mountpoint == mountpoint))
+    }
+
+    /// Whether all of a directory, with what is mounted in it now, is on disks and in memory of this machine: calls to it wait for no
+    /// server.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read, or there is no such directory.
+    pub fn all_local(dir: &Path) -> io::Result<bool> {
+        let dir = fs::canonicalize(dir)?;
+        if !dir.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let all = Self::all()?;
+        let above = all.iter().filter(|entry| dir.starts_with(&entry.mountpoint));
+        // Of two on one directory the later one is seen.
+        let holds = above.max_by_key(|entry| entry.mountpoint.components().count());
+        let below = all.iter().filter(|entry| entry.mountpoint.starts_with(&dir));
+        Ok(holds.is_some() && below.chain(holds).all(|entry| LOCAL.contains(&&*entry.fstype)))
     }
 }
 

@@ -31,7 +31,13 @@ pub const FILE_OPTIONS: &[OptionInfo] = &[
         "upload",
         "temporary|direct",
         "temporary",
-        "whether a file is sent under a temporary name and then renamed, so that a broken upload destroys nothing",
+        "whether a file is sent under a temporary name and then renamed, so that a broken upload destroys nothing; a WebDAV server is always sent the file itself",
+    ),
+    option(
+        "attrs",
+        "refuse|ignore",
+        "refuse",
+        "what setting permissions and times does where the server has none: fail, or succeed without effect",
     ),
     option("spool", "BYTES", "16g", "the most space on this machine for files that are being written"),
     option("spool_dir", "DIR", "$TMPDIR or /var/tmp", "where these are, without names"),
@@ -100,6 +106,8 @@ pub struct FileOptions {
     pub password_file: Option<PathBuf>,
     /// Whether files are sent under a temporary name (`upload=temporary|direct`).
     pub temporary: bool,
+    /// Whether permissions and times are as good as set where the server has none (`attrs=refuse|ignore`).
+    pub ignores_attrs: bool,
     /// The most bytes of spool files (`spool=BYTES`).
     pub spool: u64,
     /// Where these are (`spool_dir=DIR`).
@@ -120,6 +128,7 @@ impl Default for FileOptions {
             netrc: variable("HOME").map(|home| home.join(".netrc")),
             password_file: None,
             temporary: true,
+            ignores_attrs: false,
             spool: 16 << 30,
             spool_dir: variable("TMPDIR").unwrap_or_else(|| "/var/tmp".into()),
             max_listing: 1 << 30,
@@ -168,6 +177,9 @@ impl FileOptions {
             "password_file" => self.password_file = Some(file_option(table, key, value)?),
             "upload" => {
                 self.temporary = table.one_of(key, value, &[("temporary", true), ("direct", false)])?;
+            }
+            "attrs" => {
+                self.ignores_attrs = table.one_of(key, value, &[("refuse", false), ("ignore", true)])?;
             }
             "spool" => self.spool = table.bytes(key, value)?,
             "spool_dir" => self.spool_dir = file_option(table, key, value)?,

@@ -8,11 +8,13 @@ use crate::tree_options::TreeOptions;
 use crate::trees::{self, Tree, Trees};
 use futures_channel::oneshot;
 use outrigger_core::{BoxFuture, Cancel, DriverClass, Errno, Result, Runtime, Stack, StackError, lock};
+use outrigger_host::MountEntry;
 use outrigger_layer_cache::Control as CacheControl;
 use outrigger_layer_demux::{Apart, Ending, Hosted, OpenTree};
 use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
 use std::collections::HashSet;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -116,12 +118,12 @@ fn host(leads: &Leads, opening: &Opening, opened: oneshot::Sender<Result<Hosted>
         }
     };
     let (orders, order) = mpsc::channel();
-    let hosted = stack(&trees, &tree, is_read_only(&leads.options))
-        .map_err(|error| Errno::EINVAL.because(error.to_string()))
-        .map(|service| {
+    let hosted = stack(&trees, &tree, leads).map_err(|error| Errno::EINVAL.because(error.to_string())).map(
+        |service| {
             let ending = Arc::new(Thread { caches: tree.caches.clone(), orders: Mutex::new(orders) });
             Hosted { service, is_lasting: trees::is_lasting(&leads.location), ending }
-        });
+        },
+    );
     if opened.send(hosted).is_err() {
         return;
     }
@@ -149,15 +151,24 @@ fn open(trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
     trees::mountable(trees, &leads.location, &options, None)
 }
 
-/// What a kernel needs of every tree alike. Calls to trees of this machine, which may wait after all, have threads of their own.
+/// What a kernel needs of every tree alike. Calls that may block a thread have threads of their own.
 fn stack(
     trees: &Trees,
     tree: &Tree,
-    read_only: bool,
+    leads: &Leads,
 ) -> std::result::Result<Arc<dyn outrigger_core::Service>, StackError> {
     let stack = Stack::new(Arc::clone(&tree.service)).push(Simulate::new())?;
-    let service = if read_only { stack.push(ReadOnly)?.service() } else { stack.service() };
-    if service.abilities().class == DriverClass::Network {
+    let service =
+        if is_read_only(&leads.options) { stack.push(ReadOnly)?.service() } else { stack.service() };
+    let may_block = match service.abilities().class {
+        DriverClass::Network | DriverClass::Memory => false,
+        DriverClass::Block => true,
+        // A directory, or an archive, which takes a processor for as long as it is read.
+        DriverClass::PassThrough => {
+            !MountEntry::all_local(Path::new(&leads.location)).is_ok_and(|local| local)
+        }
+    };
+    if !may_block {
         return Ok(service);
     }
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;

@@ -2,12 +2,13 @@
 //! `outrigger commit`: changes that were kept apart become those of the real files.
 
 use crate::context::Context;
-use crate::cow::{Change, Overlay};
+use crate::cow::{Change, Overlay, shown};
 use crate::messages::record;
 use crate::output::Output;
 use crate::run::Run;
 use crate::status::{Failure, Status};
 use clap::Args;
+use outrigger_core::Error;
 use std::path::PathBuf;
 
 /// Arguments of `commit`.
@@ -45,6 +46,13 @@ impl Run for Commit {
             return Err(Failure::new(format!(
                 "nothing was committed: '{}', which the changes remove, is a mount point (umount it first, or discard the changes)",
                 mount.display()
+            )));
+        }
+        if let Some((path, error)) = commit.impossible() {
+            let why = Error::from(error).why();
+            return Err(Failure::new(format!(
+                "nothing was committed: '{}' cannot be changed: {why}",
+                shown(path)
             )));
         }
         if !self.force {

@@ -3,6 +3,7 @@
 
 mod audit;
 mod cow;
+pub mod via;
 
 use crate::automount::{Map, MapNames, schemes};
 use crate::context::Context;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+use via::{Begun, Via};
 
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
@@ -102,6 +104,12 @@ pub struct Run {
         conflicts_with_all = ["maps", "mounts", "read_only"]
     )]
     cow: Option<Option<PathBuf>>,
+    /// How the program comes to see trees.
+    #[arg(long, value_name = "MECHANISM", default_value = "auto", conflicts_with = "cow")]
+    via: Via,
+    /// Say which mechanism is used, and why.
+    #[arg(short, long)]
+    verbose: bool,
     /// Write a line for each operation to FILE.
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
@@ -153,10 +161,12 @@ impl crate::run::Run for Run {
             Some(overlay) => Start::Whole { empty: overlay.path().to_owned(), command: self.command },
             None => Start::Program(self.command),
         };
-        let launched = Launch { prefixes, start }
-            .start()
-            .map_err(|why| Failure::serious(format!("no file system of its own for the program: {why}")))?;
-        let status = serve(context, &tree, launched)?;
+        let via = if overlay.is_some() { Via::Namespace } else { self.via };
+        let launch = Launch { prefixes, start };
+        let status = match via.begin(&launch, self.verbose)? {
+            Begun::Namespace(launched) => serve(context, &tree, launched)?,
+            Begun::Seccomp(filtered) => via::answer(context, &tree, &launch.prefixes, filtered)?,
+        };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         // What is lost is said; the status is that of the program, unless it was content with everything.
         let closed = tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience));
@@ -357,7 +367,7 @@ fn serve(context: &Context, tree: &Tree, launched: Launched) -> Result<ExitStatu
         return Err(Failure::serious(why));
     }
     phase.ended.store(true, Ordering::Release);
-    wait_for_others(&session, &phase);
+    wait_for_others(|limit| session.wait_timeout(limit).is_some(), &phase);
     Ok(status)
 }
 
@@ -369,9 +379,9 @@ struct Phase {
 }
 
 /// Waits until all that the program has started has ended, too: it may be writing. The connection ends with the last one.
-fn wait_for_others(session: &Session, phase: &Phase) {
+fn wait_for_others(ends_within: impl Fn(Duration) -> bool, phase: &Phase) {
     let mut silent = SOON;
-    while session.wait_timeout(silent.unwrap_or(POLL)).is_none() && !phase.stop.load(Ordering::Acquire) {
+    while !ends_within(silent.unwrap_or(POLL)) && !phase.stop.load(Ordering::Acquire) {
         if silent.take().is_some() {
             let _ = writeln!(
                 io::stderr(),

@@ -12,6 +12,7 @@ use super::notes::{Notes, clean, close, temporaries};
 use super::origin::Version;
 use super::overlay::{Overlay, failed, remove_tree};
 use super::place::{Place, leads_nowhere, open_dir};
+use super::preflight;
 use super::shown;
 use crate::status::Failure;
 use outrigger_core::{Errno, Error};
@@ -76,6 +77,15 @@ impl<'a> Commit<'a> {
             gone.any(|change| mount.mountpoint.starts_with(&change.path))
         };
         Ok(MountEntry::all()?.into_iter().filter(is_in_the_way).map(|mount| mount.mountpoint).collect())
+    }
+
+    /// The first change that this user can never make, and why.
+    pub fn impossible(&self) -> Option<(&Path, io::Error)> {
+        let mut all = self.changes.list.iter();
+        all.find_map(|change| {
+            let is_copy = self.changes.origins.get(&change.path).is_some_and(|origin| origin.copied);
+            Some((&*change.path, preflight::check(change, is_copy).err()?))
+        })
     }
 
     /// Whether the real file differs from the version that was hidden by what a former attempt did to its attributes: what is in it is

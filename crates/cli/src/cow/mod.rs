@@ -20,6 +20,7 @@ mod notes;
 mod origin;
 mod overlay;
 mod place;
+mod preflight;
 
 pub use changes::{Change, Changes};
 pub use commit::Commit;
@@ -55,7 +56,7 @@ fn read(word: &str) -> Option<PathBuf> {
 }
 
 /// A path for a message.
-fn shown(path: &Path) -> Cow<'_, str> {
+pub fn shown(path: &Path) -> Cow<'_, str> {
     path.to_string_lossy()
 }
 

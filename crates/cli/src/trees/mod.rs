@@ -495,6 +495,10 @@ fn below(
     let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
     match inode.kind() {
         FileKind::Directory => {
+            if is_lasting && trees.is_for_a_mount() && inode.node() == Node::ROOT {
+                // The root of a server is there without being asked for: whether it can be used is not known yet.
+                inode.entries().map_err(|error| cannot_open(&shown, &error))?;
+            }
             noted.iter().for_each(|noted| noted.set(inode.node().0));
             Ok((subtree(trees, service, inode.node())?, Some(inode)))
         }

@@ -10,8 +10,8 @@ use crate::namespace::isolate;
 use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
 use crate::{
-    ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, MOVE, NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED,
-    WHOLE,
+    ATTACH, DETACH, EXECUTE, FILTER, GO, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, NOT_EXECUTABLE,
+    NOT_FOUND, NOT_STARTED, WHOLE,
 };
 use outrigger_host::{MountEntry, receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};
@@ -52,6 +52,8 @@ enum Wanted {
     Program { program: OsString, arguments: Vec<OsString> },
     /// The same, where the tree is the root directory; this directory is empty there.
     Whole { empty: PathBuf, program: OsString, arguments: Vec<OsString> },
+    /// A program whose system calls the server answers.
+    Filtered { program: OsString, arguments: Vec<OsString> },
     /// A process that runs. If it is to be moved, another process is asked for that.
     Process(u32),
     /// The same process, which is to enter the namespaces of another one.
@@ -74,6 +76,7 @@ impl Order {
         let pid = || first.to_str()?.parse().ok();
         let wanted = match what.to_str()? {
             EXECUTE => Wanted::Program { program: first, arguments: arguments.collect() },
+            FILTER => Wanted::Filtered { program: first, arguments: arguments.collect() },
             WHOLE => {
                 let program = arguments.next()?;
                 Wanted::Whole { empty: first.into(), program, arguments: arguments.collect() }
@@ -99,6 +102,10 @@ impl Order {
             }
             Wanted::Whole { empty, program, arguments } => {
                 enter(|| show_whole(socket, empty)).map_err(not_started)?;
+                Err(execute(program, arguments))
+            }
+            Wanted::Filtered { program, arguments } => {
+                enter_filter(socket).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
             Wanted::Process(pid) => self.attach(socket, *pid).map_err(not_started),
@@ -138,10 +145,32 @@ fn enter(show: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let here = std::env::current_dir().ok();
     isolate()?;
     show()?;
+    return_to(here)
+}
+
+/// Changes to the working directory again: its path may lead to a tree now.
+fn return_to(here: Option<PathBuf>) -> Result<(), String> {
     here.map_or(Ok(()), |here| {
         std::env::set_current_dir(&here)
             .map_err(failed(format_args!("the working directory '{}'", here.display())))
     })
+}
+
+/// Has the server answer the system calls of this process, from the moment when it says so.
+#[cfg(target_arch = "x86_64")]
+fn enter_filter(socket: &OwnedFd) -> Result<(), String> {
+    let here = std::env::current_dir().ok();
+    let listener = crate::notify::install()?;
+    send_with(socket, LISTENING, &[listener.as_fd()]).map_err(failed("the server is gone"))?;
+    drop(listener);
+    wait(socket)?;
+    return_to(here)
+}
+
+/// Which system calls there are is known of one kind of processor.
+#[cfg(not(target_arch = "x86_64"))]
+fn enter_filter(_: &OwnedFd) -> Result<(), String> {
+    Err("system calls are answered on x86-64 only".to_owned())
 }
 
 /// Mounts the tree that is the root directory, and enters it when it answers.

@@ -2,7 +2,7 @@
 //! The side of the process that serves: starts a program in a file system of its own, or has one that runs moved there.
 
 use crate::failed;
-use crate::{ATTACH, DETACH, EXECUTE, GO, MESSAGE_MAX, MOUNTED, MOVE, NAME, WHOLE};
+use crate::{ATTACH, DETACH, EXECUTE, FILTER, GO, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, WHOLE};
 use outrigger_host::{give_umask_back, receive_with, send_with, take_umask};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -13,7 +13,7 @@ use std::io;
 use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -67,12 +67,64 @@ pub struct Launched {
     pub waiting: Waiting,
 }
 
+/// A program whose system calls with paths are answered by who holds the listener; it waits for that.
+#[derive(Debug)]
+pub struct Filtered {
+    /// The process that becomes the program.
+    pub child: Child,
+    /// Where its calls come from.
+    pub listener: OwnedFd,
+    /// It waits for this.
+    pub waiting: Waiting,
+}
+
+impl Filtered {
+    /// Starts the process that becomes the program, and waits until it is under the filter.
+    ///
+    /// The caller has no other threads that start processes: these would inherit a socket.
+    ///
+    /// # Errors
+    /// A sentence about what this system did not permit.
+    pub fn start(command: &[OsString]) -> Result<Self, String> {
+        let (mut child, socket) = start(&[], FILTER, command)?;
+        match receive_listener(&socket) {
+            Ok(listener) => Ok(Filtered { child, listener, waiting: Waiting { socket, moves: None } }),
+            Err(why) => {
+                // It ends by itself: it has said why.
+                let _ = child.wait();
+                Err(why)
+            }
+        }
+    }
+}
+
 /// The wait of a process for its trees.
 #[derive(Debug)]
 pub struct Waiting {
     socket: OwnedFd,
     /// The process that may have to be moved, and the one whose namespace it is to enter.
     moves: Option<(u32, u32)>,
+}
+
+impl Prefix {
+    /// Whether a tree can stand there: at a directory, in another tree, or under a name of its own in the root.
+    ///
+    /// # Errors
+    /// A sentence about what to do.
+    pub fn check(&self, others: &[Prefix]) -> Result<(), String> {
+        let path = &self.path;
+        let is_in_another = others.iter().any(|other| other.path != *path && path.starts_with(&other.path));
+        let top: PathBuf = path.components().take(2).collect();
+        if is_in_another || path.is_dir() || top.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        Err(no_directory(path))
+    }
+}
+
+/// What to do where a tree cannot stand.
+pub(crate) fn no_directory(path: &Path) -> String {
+    format!("'{}' is no directory: make one there, or choose a name in the root, as /NAME", path.display())
 }
 
 impl Launch {
@@ -214,5 +266,17 @@ fn receive(socket: &OwnedFd) -> Result<(OwnedFd, u32), String> {
         (Some(device), Some(connection)) => Ok((device, connection)),
         _ if said.is_empty() => Err("the process ended before it had mounted".to_owned()),
         _ => Err(said),
+    }
+}
+
+/// Receives the descriptor from which calls come.
+fn receive_listener(socket: &OwnedFd) -> Result<OwnedFd, String> {
+    let mut message = [0; MESSAGE_MAX];
+    let (length, mut files) =
+        receive_with(socket, &mut message, RecvFlags::empty()).map_err(failed("the process"))?;
+    match files.pop() {
+        Some(listener) if &message[..length] == LISTENING => Ok(listener),
+        _ if length == 0 => Err("the process ended before it had a filter".to_owned()),
+        _ => Err(String::from_utf8_lossy(&message[..length]).into_owned()),
     }
 }

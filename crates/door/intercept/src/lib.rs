@@ -9,28 +9,38 @@
 //! | `attach.rs` | prepares a namespace for a process that runs, or adds to the one that it has |
 //! | `mover.rs` | has a process that runs enter a namespace |
 //! | `tracee.rs` | a process that is stopped, and made to call the system |
+//! | `notify/` | the other mechanism: answers to system calls (`elsewhere.rs` where these are not known) |
 //! | `namespace.rs` | mount namespaces: a new one, and that of another process |
 //! | `root.rs` | a root directory with additional names |
 //! | `whole.rs` | a tree that is the root directory |
 //! | `one_user.rs` | a layer: what a user namespace with one user can show |
 //!
 //! The mechanism is a mount namespace, for users without privileges below a user namespace of their own: system calls of the program
-//! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`.
+//! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`. Where the system permits
+//! none, system calls are answered: `docs/design/0029-seccomp.md`.
 
 mod attach;
+#[cfg(not(target_arch = "x86_64"))]
+mod elsewhere;
 mod enter;
 mod launch;
 #[cfg(target_arch = "x86_64")]
 mod mover;
 mod namespace;
+#[cfg(target_arch = "x86_64")]
+mod notify;
 mod one_user;
 mod root;
 #[cfg(target_arch = "x86_64")]
 mod tracee;
 mod whole;
 
+#[cfg(not(target_arch = "x86_64"))]
+pub use elsewhere::Notified;
 pub use enter::{is_enter, run};
-pub use launch::{Launch, Launched, Namespace, Prefix, Start, Waiting};
+pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Waiting};
+#[cfg(target_arch = "x86_64")]
+pub use notify::Notified;
 pub use one_user::OneUser;
 
 use outrigger_core::Error;
@@ -43,6 +53,8 @@ const NAME: &str = "outrigger-enter";
 const EXECUTE: &str = "execute";
 /// The order to execute a program whose root directory is a tree.
 const WHOLE: &str = "whole";
+/// The order to execute a program whose system calls the server answers.
+const FILTER: &str = "filter";
 /// The order to prepare a namespace for a process.
 const ATTACH: &str = "attach";
 /// The order to have a process enter a namespace.
@@ -53,6 +65,8 @@ const DETACH: &str = "detach";
 const GO: &[u8] = b"go";
 /// What comes with the FUSE device; the number of the connection stands behind it.
 const MOUNTED: &str = "mounted ";
+/// What comes with the descriptor from which its calls are received.
+const LISTENING: &[u8] = b"listening";
 /// The exit status where the program was not executed, as env(1) and timeout(1) have it.
 pub const NOT_STARTED: u8 = 125;
 /// The exit status where it is there, and cannot be executed.

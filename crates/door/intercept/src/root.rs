@@ -2,7 +2,7 @@
 //! A root directory with additional names: a directory in memory, in which everything stands that the root had, and the prefixes.
 
 use crate::failed;
-use crate::launch::Prefix;
+use crate::launch::{Prefix, no_directory};
 use crate::namespace::isolate;
 use outrigger_host::MountEntry;
 use rustix::mount::{
@@ -130,10 +130,7 @@ fn prepare(path: &Path) -> Result<(), String> {
     }
     let top: PathBuf = path.components().take(2).collect();
     if is_of_former_root(&top) {
-        return Err(format!(
-            "'{}' is no directory: make one there, or choose a name in the root, as /NAME",
-            path.display()
-        ));
+        return Err(no_directory(path));
     }
     fs::create_dir_all(path).map_err(failed(format_args!("'{}'", path.display())))
 }

@@ -235,7 +235,7 @@ fn wait_for_child(limit: Duration) -> Result<(), Errno> {
 }
 
 /// Lets a stopped process go on in some way, with a signal or with 0.
-fn go_on(how: libc::c_uint, pid: Pid, signal: c_int) -> Result<(), Errno> {
+pub(crate) fn go_on(how: libc::c_uint, pid: Pid, signal: c_int) -> Result<(), Errno> {
     // SAFETY: these requests take numbers and no addresses.
     let result = unsafe { libc::ptrace(how, pid.as_raw(), 0, c_long::from(signal)) };
     Errno::result(result).map(drop)
@@ -263,7 +263,7 @@ fn find_syscall(pid: Pid) -> Option<u64> {
 }
 
 /// The signals that a stopped process blocks.
-fn mask(pid: Pid) -> Result<u64, Errno> {
+pub(crate) fn mask(pid: Pid) -> Result<u64, Errno> {
     let mut mask = 0_u64;
     // SAFETY: the kernel writes eight bytes, the size that is given, to a variable of that size which outlives the call.
     let result =
@@ -272,7 +272,7 @@ fn mask(pid: Pid) -> Result<u64, Errno> {
 }
 
 /// Has a stopped process block these signals.
-fn set_mask(pid: Pid, mask: u64) -> Result<(), Errno> {
+pub(crate) fn set_mask(pid: Pid, mask: u64) -> Result<(), Errno> {
     // SAFETY: the kernel reads eight bytes, the size that is given, from a variable of that size which outlives the call.
     let result =
         unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, pid.as_raw(), size_of::<u64>(), &raw const mask) };

@@ -6,6 +6,7 @@ use http_body::{Body, Frame, SizeHint};
 use outrigger_core::{Errno, Error};
 use outrigger_toolkit_remote::Staged;
 use reqwest::RequestBuilder;
+use reqwest::header::CONTENT_LENGTH;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ impl Content {
                     size: staged.state().size,
                     sent: Arc::clone(&sent),
                 };
+                // Without content, the library would not say that there is none.
+                let request = if file.size == 0 { request.header(CONTENT_LENGTH, "0") } else { request };
                 request.body(reqwest::Body::wrap(file))
             }
         };

@@ -13,6 +13,7 @@ use outrigger_toolkit_remote::{
 };
 use reqwest::{Method, StatusCode};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const PROPERTIES: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>"#;
 /// RFC 4331. It is not asked for with the others, since some servers have to add up for it.
@@ -24,6 +25,8 @@ pub(crate) const MANNER: Manner = Manner { schemes: ["dav", "davs"], permitted: 
 pub struct DavHost {
     /// What reads files.
     http: Host,
+    /// Reading a file tells nothing of its version, as with lighttpd: only listing it does.
+    tells_when_listed: AtomicBool,
 }
 
 fn method(name: &str) -> Method {
@@ -36,7 +39,7 @@ fn with_slash(path: &[u8]) -> Vec<u8> {
 
 impl DavHost {
     pub(crate) fn new(web: Web) -> Self {
-        DavHost { http: Host::new(web) }
+        DavHost { http: Host::new(web), tells_when_listed: AtomicBool::new(false) }
     }
 
     pub(crate) async fn reach(&self) -> Result<()> {
@@ -84,6 +87,24 @@ impl DavHost {
         })
     }
 
+    /// Begins to read a file whose version is known from listing it only: before and afterwards it is the same.
+    async fn begin_as_listed(&self, path: &[u8], offset: u64) -> Result<Begun<Transfer>, Fault> {
+        let listed = version(&self.member(path, PROPERTIES).await?);
+        let mut begun = self.http.begin(path, offset).await?;
+        self.is_still(path, listed).await?;
+        begun.version = Version { size: begun.version.size.or(listed.size), ..listed };
+        begun.transfer.iter_mut().for_each(|transfer| transfer.listed = Some((path.to_vec(), listed)));
+        Ok(begun)
+    }
+
+    /// A file that is another one by now is a loss: it is asked for again.
+    async fn is_still(&self, path: &[u8], listed: Version) -> Result<(), Fault> {
+        if version(&self.member(path, PROPERTIES).await?) == listed {
+            return Ok(());
+        }
+        Err(Fault::Lost(Errno::EIO.because("the file was changed at the server while it was read")))
+    }
+
     async fn look(&self, path: &[u8]) -> Result<Found, Fault> {
         match found(self.member(path, PROPERTIES).await?) {
             Found { kind: FileKind::Regular, size: None, .. } => self.http.look(path).await,
@@ -95,8 +116,13 @@ impl DavHost {
     async fn have_done(&self, ask: Ask<'_>) -> Result<(), Fault> {
         let (method, url) = (ask.method.clone(), ask.url);
         let mut answer = self.http.ask(ask).await?;
-        if answer.response.status() != StatusCode::MULTI_STATUS {
-            return Ok(());
+        match answer.response.status() {
+            StatusCode::MULTI_STATUS => {}
+            StatusCode::ACCEPTED => {
+                let why = "the server says that it may do it later (202 Accepted), and does not say when it is done";
+                return Err(Errno::EIO.because(why).into());
+            }
+            _ => return Ok(()),
         }
         let failed = self.multistatus(url, &mut answer).await?.failed;
         match failed.and_then(|status| StatusCode::from_u16(status).ok()) {
@@ -186,13 +212,25 @@ impl DavHost {
             return Err(Errno::EINVAL.because("a directory cannot go into itself").into());
         }
         let place = |path: &[u8]| self.url(&if source.is_dir { with_slash(path) } else { path.to_vec() });
-        let (from, to) = (place(from), place(to));
+        let (path, from, to) = (to, place(from), place(to));
         let overwrite = if target.is_some() { "T" } else { "F" };
         let mut fields = vec![("destination", to.as_str().to_owned()), ("overwrite", overwrite.to_owned())];
         // A collection that another client has put there meanwhile would go with all that is in it.
         let tag = target.and_then(|target| target.tag.as_deref()).filter(|tag| is_strong(tag));
+        let ask = Ask { fields: fields.clone(), ..Ask::new(method("MOVE"), &from) };
         fields.extend(tag.map(|tag| if_tag(&to, tag)));
-        self.have_done(Ask { fields, ..Ask::new(method("MOVE"), &from) }).await
+        let done = self.have_done(Ask { fields, ..ask.clone() }).await;
+        match (done, target) {
+            // Some servers know this field for locks only.
+            (Err(Fault::Refused(refused)), Some(target))
+                if tag.is_some()
+                    && refused.status == StatusCode::PRECONDITION_FAILED
+                    && version(&self.member(path, PROPERTIES).await?) == version(target) =>
+            {
+                self.have_done(ask).await
+            }
+            (done, _) => done,
+        }
     }
 
     /// Renames as rename(2) does. The server replaces a directory with all that is in it: it is not asked to.
@@ -259,11 +297,24 @@ impl FileServer for DavHost {
     }
 
     async fn begin(&self, path: &[u8], offset: u64) -> Result<Begun<Transfer>, Fault> {
-        self.http.begin(path, offset).await
+        if !self.tells_when_listed.load(Ordering::Relaxed) {
+            let begun = self.http.begin(path, offset).await?;
+            if begun.version.modified.is_some() || begun.version.tag.is_some() {
+                return Ok(begun);
+            }
+            self.tells_when_listed.store(true, Ordering::Relaxed);
+        }
+        repeated(|_| self.begin_as_listed(path, offset)).await
     }
 
     async fn receive(&self, transfer: &mut Transfer, buffer: &mut BytesMut) -> Result<usize, Fault> {
-        self.http.receive(transfer, buffer).await
+        let received = self.http.receive(transfer, buffer).await?;
+        if let Some((path, begun)) = &transfer.listed
+            && std::mem::take(&mut transfer.has_new_part)
+        {
+            self.is_still(path, *begun).await?;
+        }
+        Ok(received)
     }
 
     async fn send(&self, path: &[u8], _: Put, staged: &Arc<Staged>, _: u64) -> Result<(), Fault> {

@@ -28,6 +28,10 @@ pub struct Transfer {
     parts: Parts,
     /// What brings the part; `None` when all of it has come.
     body: Option<Answer>,
+    /// Another part was begun since it was looked whether the file still is the same.
+    pub(crate) has_new_part: bool,
+    /// Where it is, and what it was when it was begun, where reading does not tell its version, and listing it does.
+    pub(crate) listed: Option<(Vec<u8>, Version)>,
 }
 
 impl Host {
@@ -160,7 +164,8 @@ impl Host {
             _ => (0, told.size(), told.size()),
         };
         let (url, version) = (answer.response.url().clone(), version(told, size));
-        let transfer = Transfer { url, parts: Parts::begun(at, end, version), body: Some(answer) };
+        let parts = Parts::begun(at, end, version);
+        let transfer = Transfer { url, parts, body: Some(answer), has_new_part: false, listed: None };
         Ok(Begun { transfer: Some(transfer), at, version })
     }
 
@@ -187,7 +192,7 @@ impl Host {
         }
         let Part { end, size, .. } = answer.told.part(range).map_err(unfit)?;
         transfer.parts.go_on(end, version(&answer.told, Some(size)))?;
-        transfer.body = Some(answer);
+        (transfer.body, transfer.has_new_part) = (Some(answer), true);
         Ok(())
     }
 }

@@ -61,14 +61,19 @@
 //!
 //! * A file that was fetched, or emptied by `O_TRUNC`, replaces only what it was made of: PUT has the entity tag (`If-Match`, or `If` with
 //!   a weak one), and what another client has stored is `ESTALE`. A new one has `If-None-Match: *`, and is `EEXIST` where another client has
-//!   made one. A server without tags is asked for size and time just before.
+//!   made one. A server without tags is asked for size and time just before. Where tags and times have whole seconds (nginx, WsgiDAV), two
+//!   changes in one second look the same.
+//! * After PUT the server is asked for the size: less than was sent, or nothing, is `EIO`, and so is 202 (Accepted) to any change. A PUT
+//!   that breaks off may leave the old file, as with Apache, nginx and lighttpd, or the beginning of the new one, as with WsgiDAV.
+//! * A file that is cached is asked about when it is opened, and cached content is that of one tag.
+//! * A server that tells no version with content (lighttpd without types) is asked for it by PROPFIND before and after each part.
 //! * When the answer to PUT is lost, the server's file is compared with what was sent, and sent again if it is another one. Other changes are
 //!   not made again: `EIO`.
 //! * The server removes and replaces directories with all that is in them. So one is listed before it is removed (`ENOTEMPTY`), and MOVE
-//!   replaces only what was a file just before, with its tag. What a server hides from its listings goes with a directory.
+//!   replaces only what was a file just before, with its tag, where the server compares tags at MOVE. What a server hides from its listings goes with a directory.
 //! * What a program has read by a handle is of one version, until this client itself stores another.
 //! * Redirects are not followed. An answer of several parts (207) to a change fails as the first of them does.
-//! * There are no permissions and no times of one's own choice (`EOPNOTSUPP`), no links, devices and locks. `upload=` changes nothing.
+//! * There are no permissions (but setting those that are shown succeeds) and no times of one's own choice (`EOPNOTSUPP`), no links, devices and locks. `attrs=ignore` has setting them succeed. `upload=` changes nothing.
 //! * 412 is `ESTALE` or `EEXIST`, 409 `ENOENT`, 413 `EFBIG`, 423 `EBUSY`, 507 `ENOSPC`, all others as for HTTP.
 #![forbid(unsafe_code)]
 

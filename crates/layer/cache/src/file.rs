@@ -18,11 +18,14 @@ pub(crate) struct Version {
     pub(crate) size: u64,
     pub(crate) mtime: Time,
     pub(crate) ctime: Time,
+    /// The number of its change, where the tree has one.
+    pub(crate) change: u64,
 }
 
 impl Version {
     pub(crate) fn of(attr: &Attr) -> Self {
-        Version { ino: attr.ino, size: attr.size, mtime: attr.mtime, ctime: attr.ctime }
+        let Attr { ino, size, mtime, ctime, change, .. } = *attr;
+        Version { ino, size, mtime, ctime, change }
     }
 }
 

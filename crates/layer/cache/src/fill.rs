@@ -86,7 +86,7 @@ impl Fill {
 
 /// Whether a change after `now` is sure to give another stamp than this one.
 pub(crate) fn is_settled(attr: &Attr, now: Time) -> bool {
-    now.secs.saturating_sub(attr.mtime.max(attr.ctime).secs) > YOUNG
+    attr.change != 0 || now.secs.saturating_sub(attr.mtime.max(attr.ctime).secs) > YOUNG
 }
 
 /// An entry that says no more than that there is such a name.

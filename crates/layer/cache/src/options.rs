@@ -16,6 +16,8 @@ pub enum Ttls {
     /// A tenth of the age of what they tell about, at most this long and at least a fifth of it: what was not changed for
     /// long is rarely changed soon (Cate, *Alex*, 1992).
     For(Duration),
+    /// This many percent of the age of what they tell about, and at least [`SHORTEST`] (the read delay of *Ufo*, 1998, section 4.3).
+    Percent(u32),
 }
 
 /// When a write has been made.
@@ -81,6 +83,9 @@ const LEAST_PARTS: u32 = 5;
 /// How long a negative entry is fresh, as a part of the longest.
 const NEGATIVE_PARTS: u32 = 20;
 
+/// The shortest time something is fresh whose TTL is a part of its age: a program asks for the same several times.
+const SHORTEST: Duration = Duration::from_secs(1);
+
 /// The names of sshfs(1) for its TTLs of names, attributes and links, which are one here.
 const SSHFS_TTLS: &[&str] = &[
     "dir_cache",
@@ -100,9 +105,9 @@ pub const OPTIONS: OptionTable = OptionTable {
     options: &[
         option(
             "cache",
-            "SECONDS|always|never|yes|no",
+            "SECONDS|PERCENT%|always|never|yes|no",
             "20",
-            "cache lifetime: a tenth of the time since the last change, at most this; cache:/PATH= for a part of the tree",
+            "cache lifetime: a tenth of the time since the last change, at most this, or so many percent of it; cache:/PATH= for a part of the tree",
         )
         .also(SSHFS_TTLS),
         option(
@@ -157,11 +162,8 @@ impl Ttls {
         match self {
             Ttls::Never => Duration::ZERO,
             Ttls::Always => Duration::MAX,
-            Ttls::For(most) => {
-                let changed = attr.mtime.max(attr.ctime);
-                let age = Duration::from_secs(now.secs.saturating_sub(changed.secs).max(0) as u64);
-                (age / AGE_PARTS).clamp(most / LEAST_PARTS, most)
-            }
+            Ttls::For(most) => (age(attr, now) / AGE_PARTS).clamp(most / LEAST_PARTS, most),
+            Ttls::Percent(percent) => (age(attr, now).saturating_mul(percent) / 100).max(SHORTEST),
         }
     }
 
@@ -180,10 +182,18 @@ impl Ttls {
             Ttls::Never => Duration::ZERO,
             Ttls::Always => Duration::MAX,
             Ttls::For(most) => most / parts,
+            Ttls::Percent(_) => SHORTEST,
         }
     }
 
     fn parse(value: &str) -> Result<Self> {
+        if let Some(percent) = value.strip_suffix('%') {
+            let percent = percent.parse().ok().filter(|percent| (0..=100).contains(percent));
+            return match percent.ok_or_else(|| OPTIONS.unfit("cache", value))? {
+                0 => Ok(Ttls::Never),
+                percent => Ok(Ttls::Percent(percent)),
+            };
+        }
         match value {
             "never" | "no" => Ok(Ttls::Never),
             "always" => Ok(Ttls::Always),
@@ -193,6 +203,12 @@ impl Ttls {
             }),
         }
     }
+}
+
+/// How long ago something was changed, at the time of day `now`.
+fn age(attr: &Attr, now: Time) -> Duration {
+    let changed = attr.mtime.max(attr.ctime);
+    Duration::from_secs(now.secs.saturating_sub(changed.secs).max(0) as u64)
 }
 
 /// Words for [`Writes`].
@@ -233,7 +249,7 @@ impl Options {
         }
     }
 
-    /// Sets one option: `cache` (`never`, `always` or seconds) and `write` (`through`, `close` or `behind`), for a place and
+    /// Sets one option: `cache` (`never`, `always`, seconds, or percent of an age) and `write` (`through`, `close` or `behind`), for a place and
     /// all below it as `cache:/PATH` and `write:/PATH`; `cache_entries` (a number), `cache_names`, `cache_memory`, `disk_cache`,
     /// `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood); `cache_dir` (an absolute path);
     /// `ahead` (seconds); `sync_readdir`, `no_readahead` and `sync_read`, without a value.
@@ -327,6 +343,14 @@ mod tests {
             [(0, 0, 20), (9_900, 0, 10), (0, 9_900, 10), (9_990, 0, 4), (20_000, 0, 4), (i64::MIN, 0, 20)]
         {
             assert_eq!(ttls.period(&attr(mtime, ctime), now), Duration::from_secs(seconds), "{mtime}");
+        }
+        let part = options(&[("cache", "20%")]).policy.ttls;
+        for (mtime, seconds) in [(9_900, 20), (9_000, 200), (9_999, 1), (20_000, 1)] {
+            assert_eq!(part.period(&attr(mtime, 0), now), Duration::from_secs(seconds), "{mtime}");
+        }
+        assert_eq!(options(&[("cache", "0%")]).policy.ttls, Ttls::Never);
+        for value in ["101%", "-1%", "%", "1.5%"] {
+            assert!(Options::default().set("cache", value).is_err(), "{value}");
         }
         assert_eq!(Ttls::Never.period(&attr(0, 0), now), Duration::ZERO);
     }

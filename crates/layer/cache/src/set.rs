@@ -51,7 +51,10 @@ impl Inner {
                 let may_fail = self.below().abilities.attrs_may_fail && !self.settable.has(&op.attrs);
                 // What is set by an open file does not depend on its name.
                 let node = op.handle.is_none().then_some(op.node);
-                let (kind, attrs) = (self.kind(op.node), may_fail.then(|| op.attrs.clone()));
+                let kind = self.kind(op.node);
+                // Times of a directory may be passed over.
+                let may_fail = may_fail && kind == Some(FileKind::Regular);
+                let attrs = may_fail.then(|| op.attrs.clone());
                 let mut reply = self.make_change(cx, op.into()).await;
                 node.into_iter().for_each(|node| self.check_kind(node, kind, &mut reply));
                 match (&mut reply, attrs) {

@@ -48,6 +48,11 @@ pub(super) struct Inner<S> {
 /// The names of an open directory.
 pub(super) type Dir = Arc<Ordered<(Name, Found)>>;
 
+/// The permissions that are shown where the server tells none.
+pub(super) fn usual_mode(kind: FileKind) -> u32 {
+    if kind == FileKind::Directory { 0o755 } else { 0o644 }
+}
+
 impl<S: FileServer> Inner<S> {
     /// The staged state of a node, as far as the server does not have it.
     pub(super) fn staged(&self, node: Node) -> Option<StagedState> {
@@ -59,11 +64,10 @@ impl<S: FileServer> Inner<S> {
     pub(super) fn attr(&self, node: Node, listed: Option<&Found>) -> Result<Attr> {
         let staged = self.staged(node);
         let kind = listed.map_or(FileKind::Regular, |listed| listed.kind);
-        let usual = if kind == FileKind::Directory { 0o755 } else { 0o644 };
         let mode = listed.and_then(|listed| listed.mode).or(staged.map(|state| state.mode));
         let mut unknown = AttrFields::all() - AttrFields::PERMISSIONS;
         unknown.set(AttrFields::PERMISSIONS, mode.is_none());
-        let mode = mode.unwrap_or(usual);
+        let mode = mode.unwrap_or(usual_mode(kind));
         let modified = listed.and_then(|listed| listed.modified).unwrap_or_default();
         let time = staged.map_or(Time::new(modified, 0), |state| state.mtime);
         let target = listed.and_then(|listed| listed.target.as_ref()).map(|target| target.len() as u64);
@@ -86,6 +90,7 @@ impl<S: FileServer> Inner<S> {
             gid: rustix::process::getegid().as_raw(),
             blksize: 1 << 17,
             unknown,
+            change: listed.filter(|_| staged.is_none()).and_then(|listed| listed.tag).unwrap_or_default(),
             ..Attr::default()
         })
     }

@@ -89,6 +89,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
             async_create: true,
+            close_to_open: S::STORES_IF_UNCHANGED,
             read_only: S::READ_ONLY,
             ..Abilities::new(self.0.server.driver(), self.0.server.shown(), OPS)
         }

@@ -173,11 +173,7 @@ impl<S: FileServer> Inner<S> {
         }
         let mode = Some(state.mode & 0o7777);
         let fault = match self.replace(aside, path, mode).await {
-            Ok(Some(Version { size: Some(size), .. })) if size != state.size => {
-                let why = format!("the server has {size} bytes of it, {} were sent", state.size);
-                return Err(Errno::EIO.because(why));
-            }
-            Ok(version) => return Ok(version),
+            Ok(version) => return has_all(version, state),
             // No other file has this name: where it is gone, it was renamed, and what it has replaced is there.
             Err(Fault::Lost(_)) => match self.look(aside).await {
                 Err(error) if error.errno == Errno::ENOENT => {
@@ -211,8 +207,14 @@ impl<S: FileServer> Inner<S> {
             let _ = self.server.set_mode(path, mode).await;
         }
         self.explained(sent, Attempt::Open { path, writes: true }).await?;
-        // Another client may replace it by a file of the same size.
-        Ok(self.version(path, None).await.ok())
+        match self.version(path, None).await {
+            Err(error) if error.errno == Errno::ENOENT => {
+                Err(Errno::EIO
+                    .because("the server says that it has stored the file, and has none of this name"))
+            }
+            // What the server does not tell is looked at before the file is changed again.
+            version => has_all(version.ok(), &staged.state()),
+        }
     }
 
     /// No file has this name: servers of whole files have no way to make one only if there is none, so this is asked last.
@@ -276,6 +278,17 @@ impl<S: FileServer> Inner<S> {
                 _ => self.staging.end(node),
             }
         }
+    }
+}
+
+/// What the server has of a file that was sent, if that is as much.
+fn has_all(version: Option<Version>, state: &StagedState) -> Result<Option<Version>> {
+    match version.and_then(|version| version.size).filter(|&size| size != state.size) {
+        Some(size) => {
+            let why = format!("the server has {size} bytes of it, {} were sent", state.size);
+            Err(Errno::EIO.because(why))
+        }
+        None => Ok(version),
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writing: content is staged on this machine, and sent as a whole when the file is closed or synchronised.
 
-use super::inner::Inner;
+use super::inner::{Inner, usual_mode};
 use super::read::OUR_VERSION;
 use super::{FileServer, Version};
 use crate::fault::Fault;
@@ -282,7 +282,12 @@ impl<S: FileServer> Inner<S> {
         if let Some(mode) = attrs.mode {
             let mode = mode & 0o7777;
             if let Err(fault) = self.server.set_mode(&path, mode).await {
-                return Err(self.why_not_set(fault, &path).await);
+                let error = self.why_not_set(fault, &path).await;
+                // A server without permissions: those that are shown are as good as set.
+                let passes = self.options.ignores_attrs || mode == usual_mode(self.inodes.kind(node)?);
+                if error.errno != Errno::EOPNOTSUPP || !passes {
+                    return Err(error);
+                }
             }
             self.staging.update(node, |state| state.mode = mode);
         }
@@ -301,7 +306,7 @@ impl<S: FileServer> Inner<S> {
             // Copying a tree would fail at each of its directories, whose times say nothing of their content.
             Errno::EPERM | Errno::EOPNOTSUPP if self.inodes.kind(node)? == FileKind::Directory => true,
             // The present time is that of the next upload, and touch(1) has made a file.
-            Errno::EOPNOTSUPP => time == SetTime::Now,
+            Errno::EOPNOTSUPP => time == SetTime::Now || self.options.ignores_attrs,
             _ => false,
         };
         if !passes {

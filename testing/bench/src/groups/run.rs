@@ -20,6 +20,30 @@ const RUN: &str = "outrigger run";
 const PREFIX: &str = "/outrigger-bench";
 /// System calls of one sample.
 const CALLS: usize = 200_000;
+/// The five stages of the Andrew benchmark (Howard et al., *Scale and Performance in a Distributed File System*, 1988), five times in
+/// `$2`: directories are made, `$1` is unpacked to them, all files are looked at, all are read, and a part is compiled.
+const ANDREW: &str = r#"
+set -e
+cd "$2"; mkdir andrew; cd andrew
+for n in 1 2 3 4 5; do
+    mkdir -p "$n/a/b/c" "$n/d"; tar xf "$1" -C "$n/a/b/c"; cp -r "$n/a" "$n/d/"
+    ls -lR "$n" >/dev/null; find "$n" -newer "$1" -type f >/dev/null; du -s "$n" >/dev/null
+    grep -r no-such-word "$n" || true
+    cc -c -o "$n/part.o" "$n/a/b/c/part0.c"
+done
+cd ..; rm -r andrew
+"#;
+/// What is read much and changed little: `$1` is a repository in `$2` from the second time on.
+const SEARCH: &str = r#"
+set -e
+cd "$2"
+if ! [ -d search ]; then
+    mkdir search; cd search; tar xf "$1"; git init -q .; git add .
+    git -c user.name=Someone -c user.email=someone@example.org commit -qm all; cd ..
+fi
+cd search
+for n in $(seq 100); do git status --porcelain; grep -r no-such-word . || true; done
+"#;
 
 /// A way to run a program: the words before those of the program.
 struct Way {
@@ -70,7 +94,19 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
             &ours,
         )?
         .goal(goal(2.0)),
-        build(bench, &archive, ground.dir(), &all)?.goal(goal(1.03)),
+        script(bench, "untar, configure, compile, delete", (BUILD, &archive), ground.dir(), &all)?
+            .goal(goal(1.03)),
+        script(bench, "git status, grep -r", (SEARCH, &archive), ground.dir(), &all)?.goal(goal(1.05)),
+        script(bench, "Andrew", (ANDREW, &archive), ground.dir(), &all)?.goal(goal(1.33)),
+        on("Iostone, each file", "iostone", &tree, &all)?.goal(goal(8.0)),
+        compared(
+            bench,
+            "Iostone in a tree, and locally",
+            calls,
+            "iostone",
+            (&tree, Path::new(PREFIX)),
+            &ours,
+        )?,
     ];
     Ok(vec![Table { name: "run", title: "a program with a tree in its file system".to_owned(), rows }])
 }
@@ -119,7 +155,11 @@ fn compared(
 
 fn sampler<'a>(bench: &Bench, way: &Way, (calls, call): (&Path, &str), path: &Path) -> Sampler<'a> {
     // Those that stop the program at each call take a hundred times as long.
-    let count = bench.scaled(if way.name == "strace" { CALLS / 20 } else { CALLS });
+    let count = bench.scaled(match (way.name, call) {
+        ("strace", _) => CALLS / 20,
+        (_, "iostone") => CALLS / 5,
+        _ => CALLS,
+    });
     let mut command = way.command(calls);
     command.arg(call).arg(count.to_string()).arg(path);
     Box::new(move || {
@@ -132,22 +172,23 @@ fn sampler<'a>(bench: &Bench, way: &Way, (calls, call): (&Path, &str), path: &Pa
     })
 }
 
-/// Builds a C program, each way in a directory of its own.
-fn build(bench: &Bench, archive: &Path, ground: &Path, ways: &[&Way]) -> Result<Row> {
+/// Runs a script with an archive and a directory, each way in a directory of its own.
+fn script(
+    bench: &Bench,
+    what: &str,
+    (script, archive): (&str, &Path),
+    ground: &Path,
+    ways: &[&Way],
+) -> Result<Row> {
     let samplers = ways.iter().map(|way| {
-        let own: PathBuf = ground.join(format!("build-{}", way.name.replace(' ', "-")));
+        let own: PathBuf = ground.join(format!("own-{}", way.name.replace(' ', "-")));
         let mut command = way.command(Path::new("sh"));
-        command.args(["-c", BUILD, "sh"]).args([archive, &own]);
+        command.args(["-c", script, "sh"]).args([archive, &own]);
         let sampler = move || {
             fs::create_dir_all(&own)?;
             seconds(&mut command).map(Some)
         };
         (way.name, Box::new(sampler) as Sampler<'_>)
     });
-    in_turns(
-        "untar, configure, compile, delete",
-        Unit::Seconds,
-        bench.effort.rounds.min(5),
-        samplers.collect(),
-    )
+    in_turns(what, Unit::Seconds, bench.effort.rounds.min(5), samplers.collect())
 }

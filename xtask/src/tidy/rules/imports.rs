@@ -97,6 +97,8 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (Door(name), target) if name == "capi" || name == "python" => *target != Cli,
         (Door(name) | Driver(name), Proto(codec)) => name == codec || SHARED_CODECS.contains(&(dir, codec)),
         (Driver(name), Succession) => name == "kernel",
+        // Programs name files by paths there, and no kernel resolves them.
+        (Door(name), Client) => name == "intercept",
         (Door(_) | Driver(_) | Layer(_), Core) | (Driver(_), Mux | Remote) => true,
         (Guard | Door(_) | Driver(_) | Layer(_), _) => false,
     }
@@ -110,7 +112,9 @@ fn allowance(area: &Area) -> &'static str {
             "this crate may use no other crate of ours"
         }
         Area::Proto(_) => "a codec may use other codecs only, and no core",
-        Area::Door(_) => "a door may use the core, crates/host and its own codec only",
+        Area::Door(_) => {
+            "a door may use the core, crates/host and its own codec only (intercept: the client, too)"
+        }
         Area::Driver(_) => {
             "a driver may use the core, crates/host, its own codec, the multiplexer and the toolkit for servers only"
         }

@@ -45,7 +45,7 @@ fn converse(stream: TcpStream, server: &Server) -> Option<()> {
         let mut content = vec![0; length.unwrap_or(0)];
         from.read_exact(&mut content).ok()?;
         lock(&server.asked).push(format!("{method} {path}"));
-        let (status, fields, body) = server.answer(method, &path, content)?;
+        let (status, fields, body) = server.answer((method, &path), &head, content)?;
         let length = if fields.contains("Content-Length") {
             String::new()
         } else {
@@ -64,6 +64,13 @@ fn multistatus(responses: &str) -> (u16, String, Vec<u8>) {
     (207, String::new(), body.into_bytes())
 }
 
+/// The response for a file of this content, with a tag.
+fn tagged(href: &str, content: &[u8]) -> String {
+    let tag = content.first().map_or(0, |byte| *byte);
+    let property = format!("<d:resourcetype/><d:getetag>\"{tag}\"</d:getetag>");
+    resource(href, Some(content.len())).replace("<d:resourcetype/>", &property)
+}
+
 /// The response for a file of this size, or a directory.
 fn resource(href: &str, size: Option<usize>) -> String {
     let what = match size {
@@ -80,7 +87,13 @@ fn failed(href: &str, status: u16) -> String {
 }
 
 impl Server {
-    fn answer(&self, method: &str, path: &str, content: Vec<u8>) -> Option<(u16, String, Vec<u8>)> {
+    fn answer(
+        &self,
+        (method, path): (&str, &str),
+        head: &[String],
+        content: Vec<u8>,
+    ) -> Option<(u16, String, Vec<u8>)> {
+        let field = |name: &str| head.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         let plain = |status| Some((status, String::new(), Vec::new()));
         let in_path = path.rsplit('-').next().and_then(|status| status.trim_matches('/').parse().ok());
         let stored = lock(&self.files).get(path).cloned();
@@ -100,6 +113,32 @@ impl Server {
             }
             ("PROPFIND", "/away") => {
                 Some((302, "Location: http://u:p@127.0.0.2/?secret\r\n".into(), Vec::new()))
+            }
+            ("PROPFIND", "/untold" | "/from" | "/to") => {
+                stored.map_or_else(|| plain(404), |stored| Some(multistatus(&tagged(path, &stored))))
+            }
+            ("GET", "/untold") => {
+                let (stored, range) = (stored?, field("range")?.strip_prefix("bytes=")?.split_once('-')?);
+                let (first, last): (usize, usize) = (range.0.parse().ok()?, range.1.parse().ok()?);
+                let last = last.min(stored.len() - 1);
+                let place = format!("Content-Range: bytes {first}-{last}/{}\r\n", stored.len());
+                Some((206, place, stored[first..=last].to_vec()))
+            }
+            // Tags in this field are those of locks, and none fits.
+            ("MOVE", "/from") if field("if").is_some() || field("overwrite") == Some("F") => plain(412),
+            ("MOVE", "/from") => {
+                let moved = lock(&self.files).remove("/from")?;
+                lock(&self.files).insert("/to".to_owned(), moved);
+                plain(204)
+            }
+            ("PUT", "/half") => {
+                lock(&self.files).insert(path.to_owned(), content[..content.len() / 2].to_vec());
+                plain(201)
+            }
+            ("PUT", "/nothing") => plain(201),
+            ("PUT", "/empty") => {
+                lock(&self.files).insert(path.to_owned(), content);
+                plain(if field("content-length") == Some("0") { 201 } else { 500 })
             }
             ("PROPFIND", _) => match stored {
                 Some(stored) => Some(multistatus(&resource(path, Some(stored.len())))),
@@ -230,4 +269,46 @@ fn the_space_that_a_server_tells_is_shown() {
     assert_eq!((space.bavail, space.frsize), (2000, 4096));
     let space = client.call(StatFs { node: Node::ROOT }).expect("answered");
     assert!(space.bavail > 1 << 20, "not known");
+}
+
+#[test]
+fn what_the_server_has_not_stored_is_an_error() {
+    let (_server, client) = start(&[]);
+    for (text, why) in
+        [("half", "has 3 bytes of it, 7 were sent"), ("nothing", "has none"), ("later-202", "202")]
+    {
+        let error = put(&client, text).expect_err("it is not stored");
+        assert!(error.errno == Errno::EIO && error.to_string().contains(why), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_file_replaces_another_where_the_server_knows_tags_of_locks_only() {
+    let (server, client) = start(&[]);
+    lock(&server.files).extend([("/from".to_owned(), b"new".to_vec()), ("/to".to_owned(), b"old".to_vec())]);
+    let root = root(&client);
+    root.rename(&name("from"), &root, &name("to"), RenameFlags::empty()).expect("replaced");
+    assert_eq!(*lock(&server.files), HashMap::from([("/to".to_owned(), b"new".to_vec())]));
+}
+
+#[test]
+fn content_of_two_versions_is_not_mixed_where_reading_tells_none() {
+    let (server, client) = start(&[]);
+    let store = |byte: u8| drop(lock(&server.files).insert("/untold".to_owned(), vec![byte; 1 << 20]));
+    store(b'a');
+    let open = || walk(&client, "/untold").expect("there").open(OpenFlags::empty()).expect("opened");
+    let file = open();
+    assert_eq!(file.read_at(0, 10).expect("read"), b"aaaaaaaaaa"[..]);
+    store(b'b');
+    let read = file.read_at(700_000, 10);
+    assert!(read.as_ref().is_err_and(|error| error.errno == Errno::ESTALE), "{read:?}");
+    assert_eq!(open().read_at(700_000, 10).expect("read"), b"bbbbbbbbbb"[..]);
+}
+
+#[test]
+fn an_empty_file_is_sent_with_its_length() {
+    let (server, client) = start(&[]);
+    let (_, file) = root(&client).create(&name("empty"), 0o644, OpenFlags::WRITE_ONLY).expect("made");
+    file.close().expect("stored");
+    assert_eq!(lock(&server.files)["/empty"], b"");
 }

@@ -108,7 +108,7 @@ impl Disk {
 
     /// A block of a file of this version.
     pub(crate) fn block(&self, version: Version, number: u64) -> Block {
-        let Version { ino, size, mtime, ctime } = version;
+        let Version { ino, size, mtime, ctime, .. } = version;
         Block { tree: Arc::clone(&self.0.tree), ino, size, mtime, ctime, number }
     }
 

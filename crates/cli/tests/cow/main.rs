@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger run --cow`: real programs whose changes are kept apart; and `diff`, `commit` and `discard` of these.
 
+mod refused;
+#[path = "../support/mod.rs"]
 mod support;
 
 use serde_json::Value;
@@ -304,18 +306,6 @@ fn without_room_the_program_gets_an_error_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
-    let Some(place) = place() else { return };
-    let said = place.run(&["run", "--cow=here", "true"]).refused(125);
-    assert!(said.contains("not an overlay"), "{said}");
-    assert_eq!(place.run(&["run", "--cow", "--map", "/data=here", "true"]).code, Some(125));
-    assert_eq!(place.run(&["run", "--cow=kept", "sh", "-c", "exit 3"]).code, Some(3));
-    let none = place.run(&["commit"]).refused(1);
-    assert!(none.contains("state/outrigger/cow/default"), "{none}");
-    assert_eq!(place.run(&["diff", "here"]).code, Some(2));
-}
-
-#[test]
 fn a_user_without_privileges_has_an_overlay() {
     let Some(place) = place() else { return };
     if !has("setpriv") || !has("unshare") {
@@ -566,34 +556,4 @@ fn a_mark_that_was_not_completed_is_no_obstacle() {
     place.file("kept/overlay.part.1", "outrigger ov");
     apart(&place, "here", "echo x >new").ok();
     place.run(&["commit", "kept"]).ok();
-}
-
-#[test]
-fn what_is_mounted_where_a_program_removed_a_directory_stays() {
-    let Some(place) = place() else { return };
-    let script = format!(
-        "cd here; mkdir src; echo precious >src/file; mount --bind src empty
-        {PROGRAM} run --cow=../kept -- sh -ec 'mv empty moved; rm -r tree'
-        if {PROGRAM} commit ../kept; then exit 1; fi; if {PROGRAM} commit --force ../kept; then exit 1; fi
-        cat src/file tree/one; umount empty; {PROGRAM} commit ../kept >/dev/null; ls; cat moved/file"
-    );
-    let said = place.run_as("unshare", &["-m", "sh", "-ec", &script]);
-    assert_eq!((&*said.out, said.code), ("precious\none\nmany\nmoved\nsrc\nprecious\n", Some(0)), "{said:?}");
-    assert_eq!(said.err.matches("is a mount point").count(), 2, "{said:?}");
-}
-
-#[test]
-fn an_overlay_of_another_user_is_refused() {
-    let Some(place) = place() else { return };
-    apart(&place, "here", "echo more >>tree/one").ok();
-    place.run_as("chown", &["-R", "nobody", "kept"]).ok();
-    for command in ["diff", "commit", "discard"] {
-        let said = place.run(&[command, "kept"]);
-        assert!(said.code != Some(0) && said.err.contains("one of user"), "{said:?}");
-    }
-    assert_ne!(apart(&place, "here", "true").code, Some(0));
-    place.run_as("chown", &["-R", "root", "kept"]).ok();
-    fs::rename(place.at("kept/upper"), place.at("elsewhere")).unwrap();
-    std::os::unix::fs::symlink("../elsewhere", place.at("kept/upper")).unwrap();
-    assert!(apart(&place, "here", "echo more >>tree/one").err.contains("is damaged"));
 }

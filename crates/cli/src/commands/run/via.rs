@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the program comes to see trees: in a namespace with a FUSE mount, or by answers to its system calls.
+
+use super::{Phase, code, failed, forward, wait_for_others};
+use crate::context::Context;
+use crate::status::Failure;
+use crate::trees::Tree;
+use clap::ValueEnum;
+use outrigger_client::{Client, Settings};
+use outrigger_core::{Credentials, Runtime};
+use outrigger_door_intercept::{Filtered, Launch, Launched, Notified, Prefix, Start};
+use outrigger_host::{allow_descriptors, users_state};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The mechanisms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Via {
+    /// The first one that works.
+    #[default]
+    Auto,
+    /// A mount namespace, with FUSE.
+    Namespace,
+    /// Answers to system calls.
+    Seccomp,
+}
+
+/// A program that waits for its trees.
+pub enum Begun {
+    /// In a namespace.
+    Namespace(Launched),
+    /// Under a filter of its system calls.
+    Seccomp(Filtered),
+}
+
+impl Via {
+    /// Starts the program in the first way that this system permits. With `verbose`, it is said which one that is.
+    pub fn begin(self, launch: &Launch, verbose: bool) -> Result<Begun, Failure> {
+        let refused =
+            |why: String| Failure::serious(format!("no file system of its own for the program: {why}"));
+        let why = match self {
+            Via::Seccomp => None,
+            Via::Auto | Via::Namespace => match launch.start() {
+                Ok(launched) => {
+                    say(verbose, "namespace", None);
+                    return Ok(Begun::Namespace(launched));
+                }
+                Err(why) => Some(why),
+            },
+        };
+        let (Start::Program(command), Via::Auto | Via::Seccomp) = (&launch.start, self) else {
+            return Err(refused(why.unwrap_or_default()));
+        };
+        for prefix in &launch.prefixes {
+            prefix.check(&launch.prefixes).map_err(refused)?;
+        }
+        match (Filtered::start(command), why) {
+            (Ok(filtered), why) => {
+                say(verbose, "seccomp", why.as_deref());
+                Ok(Begun::Seccomp(filtered))
+            }
+            (Err(other), Some(why)) => Err(refused(format!("namespace: {why}; seccomp: {other}"))),
+            (Err(why), None) => Err(refused(why)),
+        }
+    }
+}
+
+/// Says which mechanism is used.
+fn say(verbose: bool, via: &str, because: Option<&str>) {
+    if verbose {
+        let because = because.map(|why| format!(" (not namespace: {why})")).unwrap_or_default();
+        let _ = writeln!(io::stderr(), "outrigger run: via {via}{because}");
+    }
+}
+
+/// Answers the calls of the program, and of what it starts, until all have ended.
+pub fn answer(
+    context: &Context,
+    tree: &Tree,
+    prefixes: &[Prefix],
+    filtered: Filtered,
+) -> Result<ExitStatus, Failure> {
+    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
+    allow_descriptors();
+    let Filtered { mut child, listener, waiting } = filtered;
+    let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let settings = Settings {
+        cred: Credentials::new(uid, gid),
+        timeout: context.options().timeout.filter(|timeout| !timeout.is_zero()),
+        ..Settings::default()
+    };
+    let client = Client::new(Arc::clone(&tree.service), runtime, settings);
+    let notified = Notified::serve(listener, prefixes, client, &std::env::temp_dir())
+        .map_err(|why| Failure::serious(format!("the trees cannot be served: {why}")))?;
+    let phase = Arc::new(Phase::default());
+    forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
+    let executed = waiting.go();
+    let status = ended(&mut child).map_err(failed)?;
+    if let Err(why) = executed {
+        context.end_with(code(status));
+        notified.finish(&kept());
+        return Err(Failure::serious(why));
+    }
+    phase.ended.store(true, Ordering::Release);
+    wait_for_others(|limit| notified.ends_within(limit), &phase);
+    let lost = notified.finish(&kept());
+    match &lost[..] {
+        [] => Ok(status),
+        _ => Err(Failure::serious(lost.join("; "))),
+    }
+}
+
+/// Waits for the program. A thread that stops it for a moment (ptrace) is the one to wait for that, so its end alone is waited for here.
+fn ended(child: &mut Child) -> io::Result<ExitStatus> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    while let Err(error) = poll(&mut [PollFd::new(&process, PollFlags::IN)], None) {
+        if error != rustix::io::Errno::INTR {
+            return Err(error.into());
+        }
+    }
+    child.wait()
+}
+
+/// Where content goes that no tree takes.
+fn kept() -> PathBuf {
+    users_state().unwrap_or_else(std::env::temp_dir).join("outrigger/unsaved")
+}
+
+/// The words for `outrigger run` to try a mechanism.
+pub fn trial(via: &str) -> Vec<OsString> {
+    let words = [
+        "run",
+        "--via",
+        via,
+        "--no-hosts",
+        "--mounts",
+        "/dev/null",
+        "--map",
+        "/outrigger-doctor=mem:",
+        "--",
+        "sh",
+        "-c",
+        "cd /outrigger-doctor && ls",
+    ];
+    words.map(OsString::from).to_vec()
+}

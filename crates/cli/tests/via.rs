@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger run --via seccomp`: what is particular to answers to system calls. `run.rs` tries what all mechanisms do.
+
+mod support;
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Command, Stdio};
+use support::{PROGRAM, Place, Said, has, signal, within};
+
+/// A place with a tree, whose copies are in a directory of it.
+fn place() -> Place {
+    let place = Place::new().trusting();
+    place.file("tree/sub/file", "content\n");
+    fs::create_dir(place.at("copies")).unwrap();
+    place
+}
+
+fn command(place: &Place, options: &[&str], words: &[&str]) -> Command {
+    let fixed = ["run", "--via", "seccomp", "--no-hosts", "--map", "/data=tree"];
+    let mut command = place.command(PROGRAM, &[&fixed[..], options, words].concat());
+    command.env("TMPDIR", place.at("copies"));
+    command
+}
+
+fn run(place: &Place, options: &[&str], words: &[&str]) -> Said {
+    let copies = format!("TMPDIR={}", place.at("copies").display());
+    let fixed = [&copies, PROGRAM, "--allow-programs", "run", "--via", "seccomp", "--no-hosts", "--map"];
+    place.run_as("env", &[&fixed[..], &["/data=tree"], options, words].concat())
+}
+
+fn script(place: &Place, script: &str) -> Said {
+    run(place, &[], &["sh", "-ec", script])
+}
+
+/// Runs Python, which calls the system as it is told.
+fn python(place: &Place, text: &str) -> Said {
+    let said = run(place, &[], &["python3", "-c", &format!("import os\n{text}")]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    said
+}
+
+#[test]
+fn paths_lead_into_trees_and_out_of_them() {
+    let place = place();
+    std::os::unix::fs::symlink("/data/sub", place.at("into")).unwrap();
+    std::os::unix::fs::symlink(place.at("outside"), place.at("tree/out")).unwrap();
+    std::os::unix::fs::symlink("loop", place.at("tree/loop")).unwrap();
+    place.file("outside", "outside\n");
+    let said = script(
+        &place,
+        "cat into/file tree/out /data/out; cd into; cat file ../out; pwd -P; cd -P ../..; pwd; ls -d /data/../tmp; ls -ld /data/.. >/dev/null",
+    );
+    assert_eq!(said.ok(), "content\noutside\noutside\ncontent\noutside\n/data/sub\n/\n/data/../tmp\n");
+    let said = run(&place, &[], &["cat", "/data/loop", "/data/none", "/data/sub/file/x"]);
+    let errors: Vec<_> = said.err.lines().map(|line| line.rsplit(": ").next().unwrap()).collect();
+    let wanted = ["Too many levels of symbolic links", "No such file or directory", "Not a directory"];
+    assert_eq!(errors, wanted, "{said:?}");
+}
+
+#[test]
+fn programs_and_scripts_of_trees_are_executed() {
+    let place = place();
+    let executable = |name: &str, text: &[u8]| {
+        let path = place.file(name, text);
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    };
+    executable("tree/bin/show", &fs::read("/bin/echo").unwrap());
+    executable("tree/bin/script", b"#!/bin/sh -e\necho $0 \"$@\"; cat \"${0%/*}/../sub/file\"\n");
+    executable("tree/bin/of-tree", b"#!/data/bin/show -n\n");
+    executable("local", b"#!/data/bin/show local\n");
+    executable("tree/bin/odd", b"neither\n");
+    place.file("tree/bin/plain", "#!/bin/sh\n");
+    let said = script(
+        &place,
+        "/data/bin/show a; /data/bin/script b c; cd /data/bin; ./of-tree; echo; ./script; cd /; PATH=/data/bin:$PATH show found; readlink /proc/self/exe | grep -c outrigger-run || :",
+    );
+    let wanted = "a\n/data/bin/script b c\ncontent\n./of-tree\n./script\ncontent\nfound\n0\n";
+    assert_eq!(said.ok(), wanted);
+    assert_eq!(run(&place, &[], &["./local", "d"]).ok(), "local ./local d\n");
+    assert_eq!(run(&place, &[], &["/data/bin/show", "first"]).ok(), "first\n");
+    run(&place, &[], &["/data/bin/plain"]).refused(126);
+    run(&place, &[], &["/data/bin/none"]).refused(127);
+}
+
+#[test]
+fn descriptors_are_those_of_real_files() {
+    if !has("python3") {
+        return;
+    }
+    let place = place();
+    let text = "
+import mmap, socket
+d = os.open('/data', os.O_RDONLY | os.O_DIRECTORY)
+f = os.open('sub/file', os.O_RDONLY, dir_fd=d)
+assert os.fstat(f) == os.stat('/data/sub/file') == os.stat('sub/file', dir_fd=d)
+assert os.readlink(f'/proc/self/fd/{f}') == '/data/sub/file' and os.path.realpath('/dev/fd/%d' % f) == '/data/sub/file'
+assert mmap.mmap(f, 0, prot=mmap.PROT_READ)[:] == b'content\\n'
+assert open(f'/proc/self/fd/{f}').read() == 'content\\n'
+assert not os.get_inheritable(f)
+a, b = socket.socketpair()
+socket.send_fds(a, [b'x'], [f])
+assert os.pread(socket.recv_fds(b, 1, 1)[1][0], 9, 0) == b'content\\n'
+os.fchdir(d)
+assert os.getcwd() == '/data' and os.listdir('.') == ['sub'] and open('sub/file').read() == 'content\\n'
+p = os.open('sub/file', os.O_PATH)
+assert open(f'/proc/self/fd/{p}').read() == 'content\\n'
+assert sorted(os.listdir(os.open('sub', os.O_RDONLY))) == ['file']
+for flags in (os.O_RDWR, os.O_CREAT | os.O_RDWR):
+    try:
+        os.open('/data/sub', flags)
+    except IsADirectoryError:
+        pass
+";
+    python(&place, text);
+}
+
+#[test]
+fn what_is_written_is_stored_when_it_is_closed_and_by_fsync() {
+    if !has("python3") {
+        return;
+    }
+    let place = place();
+    let tree = place.at("tree");
+    let text = format!(
+        "
+import mmap
+real = lambda name: open('{tree}/' + name).read()
+f = open('/data/new', 'w')
+f.write('one'); f.flush(); os.fsync(f.fileno())
+assert real('new') == 'one'
+f.write(' two'); f.flush()
+assert open('/data/new').read() == 'one two' and os.stat('/data/new').st_size == 7
+os.rename('/data/new', '/data/sub/moved')
+assert real('sub/moved') == 'one two'
+f.write(' three'); f.close()
+os.stat('/data/sub/moved')
+assert real('sub/moved') == 'one two three'
+with open('/data/sub/moved', 'a') as f:
+    f.write(' four')
+os.utime('/data/sub/moved', (1, 2))
+assert real('sub/moved') == 'one two three four' and os.stat('{tree}/sub/moved').st_mtime == 2
+with open('/data/timed', 'w') as f:
+    f.write('x'); f.flush(); os.utime(f.fileno(), (1, 3)); os.fchmod(f.fileno(), 0o640)
+found = os.stat('/data/timed')
+assert (found.st_mtime, found.st_mode & 0o777) == (3, 0o640)
+with open('/data/mapped', 'w+b') as f:
+    f.truncate(4096)
+    m = mmap.mmap(f.fileno(), 4096)
+m[:5] = b'later'
+m.close()
+os.stat('/data/mapped')
+assert real('mapped')[:5] == 'later'
+os.truncate('/data/mapped', 3)
+assert real('mapped') == 'lat' and open('/data/mapped').read() == 'lat'
+with open('/data/gone', 'w') as f:
+    os.unlink('/data/gone'); f.write('x')
+try:
+    open('/data/mapped', 'x')
+except FileExistsError:
+    pass
+os.link('/data/mapped', '/data/second')
+with open('/data/second', 'w') as f:
+    f.write('both')
+assert open('/data/mapped').read() == 'both'
+open('/data/last', 'w').write('last')
+",
+        tree = tree.display()
+    );
+    python(&place, &text);
+    let real = |name: &str| fs::read_to_string(tree.join(name)).unwrap();
+    assert_eq!((real("last"), real("mapped"), real("second")), ("last".into(), "both".into(), "both".into()));
+    assert!(!tree.join("gone").exists());
+    let timed = fs::metadata(tree.join("timed")).unwrap();
+    assert_eq!((timed.mtime(), timed.mode() & 0o777), (3, 0o640));
+    assert_eq!(fs::read_dir(place.at("copies")).unwrap().count(), 0, "the copies are gone");
+}
+
+#[test]
+fn what_others_change_is_seen() {
+    let place = place();
+    let real = place.at("tree");
+    let text = format!(
+        "cat /data/sub/file; echo other >{0}/sub/file; cat /data/sub/file; ls /data; mv {0}/sub {0}/dir; touch {0}/x; ls /data; cat /data/dir/file; rm -r {0}/dir; mkdir {0}/x.d; rm {0}/x; ln -s sub {0}/x; readlink /data/x; ls /data",
+        real.display()
+    );
+    assert_eq!(script(&place, &text).ok(), "content\nother\nsub\ndir\nx\nother\nsub\nx\nx.d\n");
+}
+
+#[test]
+fn names_between_trees_and_this_machine_cannot_be_exchanged() {
+    let place = place();
+    place.file("local", "local\n");
+    let said = python(
+        &place,
+        "
+for call, a, b in ((os.rename, '/data/sub/file', 'x'), (os.rename, 'local', '/data/x'), (os.link, 'local', '/data/x'),
+                   (os.rename, '/data/none', 'x'), (os.rename, 'none', '/data/x'), (os.rename, '/data', '/data/x'), (os.rmdir, '/data', None)):
+    try:
+        call(a, b) if b else call(a)
+    except OSError as error:
+        print(error.errno)
+",
+    );
+    assert_eq!(said.out, "18\n18\n18\n2\n2\n16\n16\n");
+    script(&place, "mv local /data/moved; mv /data/sub/file here").ok();
+    assert_eq!(fs::read_to_string(place.at("tree/moved")).unwrap(), "local\n");
+    assert_eq!(fs::read_to_string(place.at("here")).unwrap(), "content\n");
+}
+
+#[test]
+fn content_that_cannot_be_stored_is_kept_and_no_success() {
+    let place = place();
+    let layer = ["--layer", "fault=op=write,error=ENOSPC"];
+    let words = [&layer[..], &["run", "--via", "seccomp", "--no-hosts", "--map", "/data=tree"]].concat();
+    let said = place.run(&[&words[..], &["sh", "-c", "echo precious >/data/new"]].concat());
+    assert_ne!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("/data/new") && said.err.contains("No space left"), "{said:?}");
+    let kept = fs::read_dir(place.at("state/outrigger/unsaved")).unwrap().next().unwrap().unwrap().path();
+    assert!(said.err.contains(kept.to_str().unwrap()), "{said:?}");
+    assert_eq!(fs::read_to_string(kept).unwrap(), "precious\n");
+    let fsync = "import os; f = os.open('/data/x', os.O_CREAT | os.O_WRONLY); os.write(f, b'x')\ntry: os.fsync(f)\nexcept OSError as e: print(e.errno)";
+    let said = place.run(&[&words[..], &["python3", "-c", fsync]].concat());
+    assert_eq!((&*said.out, said.code == Some(0)), ("28\n", false), "{said:?}");
+}
+
+#[test]
+fn changes_of_a_read_only_tree_are_refused_at_once() {
+    let place = place();
+    let text = "echo x >/data/sub/file || echo 1; mkdir /data/dir || echo 2; rm -f /data/sub/file || echo 3; chmod 600 /data/sub/file || echo 4; cat /data/sub/file";
+    let said = run(&place, &["--read-only"], &["sh", "-c", text]);
+    assert_eq!((&*said.out, said.err.matches("Read-only").count()), ("1\n2\n3\n4\ncontent\n", 4), "{said:?}");
+}
+
+#[test]
+fn looking_at_files_does_not_read_them() {
+    let place = place();
+    place.file("tree/big", vec![b'x'; 1 << 20]);
+    let layer = ["--layer", "fault=op=read,error=EIO", "run", "--via", "seccomp", "--no-hosts"];
+    let words = [
+        &layer[..],
+        &["--map", "/data=tree", "sh", "-c", "stat -c %s /data/big; ls -l /data >/dev/null && cat /data/big"],
+    ];
+    let said = place.run(&words.concat());
+    assert_eq!((&*said.out, said.code), ("1048576\n", Some(1)), "{said:?}");
+    assert!(said.err.contains("Input/output error"), "{said:?}");
+}
+
+#[test]
+fn a_tree_that_does_not_answer_stops_no_other_call() {
+    let place = place();
+    place.file("slow/file", "slow\n");
+    let slow = format!("/slow={}", place.at("slow").display());
+    let words =
+        ["--layer", "fault=op=read,delay=2s", "run", "--via", "seccomp", "--no-hosts", "--map", &slow];
+    let text =
+        "for i in 1 2 3 4 5 6; do cat /slow/file & done; for i in 1 2 3 4 5 6 7 8; do cat local; done; wait";
+    place.file("local", "local\n");
+    let said = place.run(&[&words[..], &["sh", "-c", text]].concat()).ok();
+    assert_eq!(said, "local\n".repeat(8) + &"slow\n".repeat(6));
+}
+
+#[test]
+fn what_a_server_leaves_that_was_killed_is_removed_but_for_what_was_written() {
+    let place = place();
+    for (before, is_left) in
+        [("cat /data/sub/file", false), ("exec 3>/data/new; echo precious >&3; echo", true)]
+    {
+        let words = ["sh", "-c", &format!("{before}; echo ready; read line; cat tree/sub/file")];
+        let mut server =
+            command(&place, &[], &words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "ready"));
+        let mut input = server.stdin.take().unwrap();
+        signal(server.id(), "KILL");
+        server.wait().unwrap();
+        // Without a server, calls with paths are ones that the kernel does not have.
+        let _ = input.write_all(b"go\n");
+        assert_eq!(lines.count(), 0, "no program can be started");
+        let next = run(&place, &[], &["true"]);
+        assert_eq!(next.err.contains("was killed before it had stored"), is_left, "{next:?}");
+        let left = || fs::read_dir(place.at("copies")).unwrap().map(|entry| entry.unwrap().path());
+        assert_eq!(left().count(), usize::from(is_left));
+        for place in left() {
+            let note = fs::read_dir(place.join("written")).unwrap().next().unwrap().unwrap();
+            assert_eq!(fs::read_to_string(note.path()).unwrap(), "precious\n");
+        }
+    }
+}
+
+#[test]
+fn a_second_filter_and_overlays_are_refused_with_a_reason() {
+    let place = place();
+    let inner = format!("{PROGRAM} run --via seccomp --no-hosts --map /more=tree cat /more/sub/file");
+    let said = run(&place, &[], &["sh", "-c", &inner]);
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains("answered by another one"), "{said:?}");
+    let cow = place.run(&["run", "--via", "seccomp", "--cow", "true"]);
+    assert_eq!(cow.code, Some(125), "{cow:?}");
+    assert!(cow.err.contains("--cow"), "{cow:?}");
+}
+
+#[test]
+fn a_compiler_builds_in_a_tree() {
+    if !has("gcc") || !has("make") {
+        return;
+    }
+    let place = place();
+    place.file(
+        "tree/src/main.c",
+        "#include \"own.h\"\n#include <stdio.h>\nint main(void) { puts(OWN); return 0; }\n",
+    );
+    place.file("tree/src/own.h", "#define OWN \"own\"\n");
+    place.file("tree/src/Makefile", "both: main main-static\nmain: main.c own.h\n\tgcc -o $@ main.c\nmain-static: main.c own.h\n\tgcc -static -o $@ main.c\n");
+    let text = "cd /data/src; make -s; ./main; ./main-static; make -q; cd ..; cp -a src copy; copy/main; tar cf - copy | tar df -; grep -rlI OWN . | sort";
+    let said = script(&place, text).ok();
+    assert_eq!(said, "own\nown\nown\n./copy/main.c\n./copy/own.h\n./src/main.c\n./src/own.h\n");
+}
+
+#[test]
+fn threads_and_signals_do_not_disturb_calls() {
+    if !has("python3") {
+        return;
+    }
+    let place = place();
+    let text = "
+import signal, threading
+signal.signal(signal.SIGALRM, lambda *_: None); signal.siginterrupt(signal.SIGALRM, False)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+def work(number):
+    for turn in range(50):
+        name = f'/data/{number}-{turn % 5}'
+        with open(name, 'w') as f:
+            f.write(name * turn)
+        assert open(name).read() == name * turn, name
+threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+[thread.start() for thread in threads]
+for turn in range(50):
+    os.chdir('/data/sub'); assert os.getcwd() == '/data/sub'
+    os.chdir('/tmp'); assert os.getcwd() == '/tmp'
+[thread.join() for thread in threads]
+signal.setitimer(signal.ITIMER_REAL, 0)
+";
+    python(&place, text);
+    assert_eq!(fs::read_to_string(place.at("tree/7-4")).unwrap(), "/data/7-4".repeat(49));
+    within("the copies are gone", || fs::read_dir(place.at("copies")).unwrap().count() == 0);
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Other processors than x86-64, whose system calls are not known here: no program comes under a filter.
+
+use crate::launch::Prefix;
+use outrigger_client::Client;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+/// Programs whose calls are answered: none.
+pub enum Notified {}
+
+impl Notified {
+    /// Says that there are none.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn serve(_: OwnedFd, _: &[Prefix], _: Client, _: &Path) -> Result<Self, String> {
+        Err("system calls are answered on x86-64 only".to_owned())
+    }
+
+    /// Whether no program is left.
+    pub fn ends_within(&self, _: Duration) -> bool {
+        match *self {}
+    }
+
+    /// Ends it.
+    pub fn finish(self, _: &Path) -> Vec<String> {
+        match self {}
+    }
+}

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The content of files in the mirror: fetched when a file is opened, and stored in the tree after it was written to.
+
+use super::mirror::{lock, os};
+use bytes::Bytes;
+use libc::F_RDLCK;
+use outrigger_client::{File, Inode};
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{Attr, Errno, Error, Result, SetAttrs, SetTime, Time};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Stat, fstat, ftruncate, readlink, symlink};
+use rustix::io::{pread, pwrite};
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
+use std::io::{self, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// How much is read at once when content is stored.
+const PIECE: usize = 1 << 20;
+
+/// What tells whether the content of a file in the tree is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key(u64, Time, u64);
+
+impl Key {
+    pub(crate) fn of(attr: &Attr) -> Self {
+        Key(attr.size, attr.mtime, attr.change)
+    }
+}
+
+/// What tells whether a copy was written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp(i64, (i64, u64), (i64, u64));
+
+impl Stamp {
+    fn of(file: impl AsFd) -> Result<Self> {
+        let found = os(fstat(file))?;
+        let (mtime, ctime) =
+            ((found.st_mtime, found.st_mtime_nsec as u64), (found.st_ctime, found.st_ctime_nsec as u64));
+        Ok(Stamp(found.st_size, mtime, ctime))
+    }
+}
+
+/// The content of a copy.
+pub(crate) struct Content {
+    /// The path of the file, for messages.
+    pub(crate) path: Vec<u8>,
+    /// What the file in the tree was when it was looked at.
+    pub(crate) key: Key,
+    is_here: bool,
+    /// Of the content that the tree has.
+    hash: u64,
+    writing: Option<Writing>,
+}
+
+/// A copy that programs write to.
+struct Writing {
+    /// The file in the tree.
+    file: File,
+    /// The copy.
+    copy: OwnedFd,
+    stamp: Stamp,
+    watch: i32,
+    /// Says that there is something to be stored, should the server be killed.
+    note: PathBuf,
+    /// The user knows that it cannot be stored.
+    told: bool,
+}
+
+impl Content {
+    /// That of a file that was only looked at.
+    pub(crate) fn unknown(path: &[u8], attr: &Attr) -> Self {
+        Content { path: path.to_vec(), key: Key::of(attr), is_here: false, hash: hash_of(&[]), writing: None }
+    }
+
+    /// Whether the copy is that of a file with these attributes, or newer.
+    pub(crate) fn is_of(&self, attr: &Attr) -> bool {
+        self.writing.is_some() || self.key == Key::of(attr)
+    }
+
+    /// Whether the copy has the content.
+    pub(crate) fn is_here(&self) -> bool {
+        self.is_here || self.writing.is_some()
+    }
+
+    /// Whether programs write to it, or what they have written is not stored yet.
+    pub(crate) fn is_written(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// Fetches it from the tree.
+    ///
+    /// # Errors
+    /// Those of reading there and of writing here; `EIO` when the tree gives less than it declares.
+    pub(crate) fn fetch(&mut self, to: &OwnedFd, inode: &Inode) -> Result<()> {
+        let fetched = inode.open(OpenFlags::empty()).and_then(|file| {
+            let (mut reader, mut hash, mut end) = (file.reader(0), DefaultHasher::new(), 0);
+            loop {
+                let chunk = reader.chunk()?;
+                if chunk.is_empty() {
+                    break;
+                }
+                hash.write(&chunk);
+                write_at(to, end, &chunk)?;
+                end += chunk.len() as u64;
+            }
+            file.check_end(inode.attr(), end)?;
+            os(ftruncate(to, end))?;
+            Ok(hash.finish())
+        });
+        match fetched {
+            Ok(hash) => (self.hash, self.is_here) = (hash, true),
+            // No half of it is left.
+            Err(_) => os(ftruncate(to, 0).and_then(|()| ftruncate(to, inode.attr().size)))?,
+        }
+        fetched.map(drop)
+    }
+
+    /// Empties the copy, as opening for that has emptied the file.
+    pub(crate) fn empty(&mut self, copy: &OwnedFd) -> Result<()> {
+        os(ftruncate(copy, 0))?;
+        (self.hash, self.is_here) = (hash_of(&[]), true);
+        Ok(())
+    }
+
+    /// Stores what was written to the copy, if anything was.
+    ///
+    /// # Errors
+    /// Those of the tree. The copy keeps the content.
+    pub(crate) fn store(&mut self) -> Result<()> {
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        let stamp = Stamp::of(&writing.copy)?;
+        if stamp == writing.stamp && hash(&writing.copy)? == self.hash {
+            return Ok(());
+        }
+        let is_gone = os(fstat(&writing.copy))?.st_nlink == 0;
+        if is_gone && writing.file.attr().map_or(true, |attr| attr.nlink == 0) {
+            // Its names were removed, and nobody can open it any more.
+            return Ok(());
+        }
+        let (hash, attr) = writing.store(stamp)?;
+        writing.stamp = stamp;
+        (self.hash, self.key) = (hash, Key::of(&attr));
+        Ok(())
+    }
+
+    /// Stores it on stable storage.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub(crate) fn sync(&mut self, data_only: bool) -> Result<()> {
+        self.store()?;
+        match self.writing.as_ref().map_or(Ok(()), |writing| writing.file.sync(data_only)) {
+            Err(error) if [Errno::EINVAL, Errno::ENOSYS, Errno::EOPNOTSUPP].contains(&error.errno) => Ok(()),
+            synced => synced,
+        }
+    }
+
+    /// The attributes of a file that programs write to, in the tree.
+    pub(crate) fn set_through(&mut self, attrs: SetAttrs) -> Option<Result<Attr>> {
+        self.writing.as_ref().map(|writing| writing.file.set(attrs))
+    }
+}
+
+impl Writing {
+    /// Stores the copy: content, size, and the time of the last change. Answers what was stored.
+    fn store(&self, stamp: Stamp) -> Result<(u64, Attr)> {
+        let (mut offset, mut hash) = (0, DefaultHasher::new());
+        let mut buffer = vec![0; PIECE];
+        loop {
+            let count = os(pread(&self.copy, &mut buffer, offset))?;
+            if count == 0 {
+                break;
+            }
+            hash.write(&buffer[..count]);
+            self.file.write_all_at(offset, Bytes::copy_from_slice(&buffer[..count]))?;
+            offset += count as u64;
+        }
+        let Stamp(_, (secs, nanos), _) = stamp;
+        let mtime = Some(SetTime::To(Time::new(secs, nanos as u32)));
+        let size = SetAttrs { size: Some(offset), ..SetAttrs::default() };
+        self.file.set(size)?;
+        // Trees without such times show those they have.
+        let _ = self.file.set(SetAttrs { mtime, ..SetAttrs::default() });
+        Ok((hash.finish(), self.file.attr()?))
+    }
+
+    /// Whether no program has it open for writing any more, or mapped: the kernel gives nobody a lease for reading otherwise.
+    fn is_closed(&self) -> bool {
+        let lease = |kind: libc::c_int| {
+            // SAFETY: the call takes numbers.
+            unsafe { libc::fcntl(self.copy.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
+        };
+        let is_closed = lease(F_RDLCK);
+        lease(libc::F_UNLCK);
+        is_closed
+    }
+}
+
+/// What is known of the contents of all copies, by their inode numbers.
+pub(crate) struct Contents {
+    all: Mutex<HashMap<u64, Arc<Mutex<Content>>>>,
+    watches: OwnedFd,
+    watched: Mutex<HashMap<i32, Arc<Mutex<Content>>>>,
+    /// How often content was stored.
+    stored: AtomicU64,
+    /// Where it is noted what is written.
+    notes: PathBuf,
+}
+
+impl Contents {
+    /// Of none. A link to each copy that is written is in the directory `notes`.
+    ///
+    /// # Errors
+    /// Those of inotify_init(2).
+    pub(crate) fn new(notes: PathBuf) -> io::Result<Self> {
+        let watches = inotify::init(CreateFlags::CLOEXEC)?;
+        Ok(Contents {
+            all: Mutex::default(),
+            watches,
+            watched: Mutex::default(),
+            stored: AtomicU64::new(0),
+            notes,
+        })
+    }
+
+    /// How often content was stored: attributes that were asked for before the last time may be old.
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Acquire)
+    }
+
+    /// Stores what was written to a copy, be it closed or not.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub(crate) fn store(&self, content: &mut Content) -> Result<()> {
+        let stored = content.store();
+        self.stored.fetch_add(1, Ordering::AcqRel);
+        stored
+    }
+
+    pub(crate) fn add(&self, found: &Stat, content: Content) {
+        lock(&self.all).insert(found.st_ino, Arc::new(Mutex::new(content)));
+    }
+
+    pub(crate) fn forget(&self, found: &Stat) {
+        lock(&self.all).remove(&found.st_ino);
+    }
+
+    pub(crate) fn of(&self, found: &Stat) -> Option<Arc<Mutex<Content>>> {
+        lock(&self.all).get(&found.st_ino).cloned()
+    }
+
+    /// Whether programs write to a copy.
+    pub(crate) fn is_written(&self, found: &Stat) -> bool {
+        // What is fetched or stored at the moment must not be removed either.
+        self.of(found).is_some_and(|content| content.try_lock().map_or(true, |content| content.is_written()))
+    }
+
+    /// A program is given a descriptor for writing to a copy, of which `copy` is one for reading.
+    ///
+    /// # Errors
+    /// When it cannot be watched.
+    pub(crate) fn begin(
+        &self,
+        content: &Arc<Mutex<Content>>,
+        guard: &mut Content,
+        file: File,
+        copy: OwnedFd,
+    ) -> Result<()> {
+        if guard.writing.is_some() {
+            return Ok(());
+        }
+        let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
+        let watch = os(inotify::add_watch(&self.watches, path, WatchFlags::CLOSE_WRITE))?;
+        lock(&self.watched).insert(watch, Arc::clone(content));
+        let (stamp, found) = (Stamp::of(&copy)?, os(fstat(&copy))?);
+        // An open file has a path; that of the copy is the one that is found after a crash.
+        let note = self.notes.join(found.st_ino.to_string());
+        let real = os(readlink(format!("/proc/self/fd/{}", copy.as_raw_fd()), Vec::new()))?;
+        match symlink(&real, &note) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            noted => os(noted)?,
+        }
+        guard.writing = Some(Writing { file, copy, stamp, watch, note, told: false });
+        Ok(())
+    }
+
+    /// Stores what was written to a copy that no program has open for writing any more.
+    ///
+    /// # Errors
+    /// Those of the tree, about which the user is told: the content is kept, and it is tried again.
+    pub(crate) fn settle(&self, content: &mut Content) -> Result<()> {
+        if !content.writing.as_ref().is_some_and(Writing::is_closed) {
+            return Ok(());
+        }
+        let stored = self
+            .store(content)
+            .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
+        match stored {
+            Ok(()) => {
+                if let Some(Writing { watch, note, .. }) = content.writing.take() {
+                    content.is_here = true;
+                    let _ = std::fs::remove_file(note);
+                    lock(&self.watched).remove(&watch);
+                    // It is gone with the last name of the copy.
+                    let _ = inotify::remove_watch(&self.watches, watch);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                tell(content, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Stores what programs write, when they close it, for as long as this process lives.
+    pub(crate) fn attend(&self) -> Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.watches, &mut buffer);
+        loop {
+            let event = match events.next() {
+                Err(rustix::io::Errno::INTR) => continue,
+                event => os(event)?,
+            };
+            let closed = lock(&self.watched).get(&event.wd()).cloned();
+            if let Some(content) = closed {
+                // The user was told.
+                let _ = self.settle(&mut lock(&content));
+            }
+        }
+    }
+
+    /// Stores everything that is left. What cannot be stored goes to the directory `keep`; answers what was lost to the trees.
+    pub(crate) fn finish(&self, keep: &Path) -> Vec<String> {
+        let all: Vec<_> = lock(&self.all).values().cloned().collect();
+        let mut lost = Vec::new();
+        for content in all {
+            let mut content = lock(&content);
+            let stored = content
+                .store()
+                .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
+            if let (Err(error), Some(writing)) = (stored, &content.writing) {
+                let path = String::from_utf8_lossy(&content.path).into_owned();
+                lost.push(match kept(keep, &path, &writing.copy) {
+                    Ok(place) => format!(
+                        "'{path}' is not stored: {error}; what was written is in '{}'",
+                        place.display()
+                    ),
+                    Err(why) => format!(
+                        "'{path}' is lost: {error}; and it cannot be kept in '{}': {why}",
+                        keep.display()
+                    ),
+                });
+            }
+            content.writing = None;
+        }
+        lost
+    }
+}
+
+/// Tells the user once that something is not stored.
+fn tell(content: &mut Content, error: &Error) {
+    let Content { path, writing: Some(writing), .. } = content else { return };
+    if !std::mem::replace(&mut writing.told, true) {
+        let path = String::from_utf8_lossy(path);
+        let _ = writeln!(io::stderr(), "outrigger run: '{path}': what was written cannot be stored: {error}");
+    }
+}
+
+/// Copies content to a new file in a directory.
+fn kept(keep: &Path, path: &str, copy: &OwnedFd) -> Result<PathBuf> {
+    std::fs::create_dir_all(keep)?;
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let place = (0..)
+        .map(|number| keep.join(format!("{}.{number}-{name}", std::process::id())))
+        .find(|place| !place.exists())
+        .ok_or(Errno::EEXIST)?;
+    let to: OwnedFd = std::fs::File::create_new(&place)?.into();
+    let (mut offset, mut buffer) = (0, vec![0; PIECE]);
+    loop {
+        let count = os(pread(copy, &mut buffer, offset))?;
+        if count == 0 {
+            return Ok(place);
+        }
+        write_at(&to, offset, &buffer[..count])?;
+        offset += count as u64;
+    }
+}
+
+fn write_at(file: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        let count = os(pwrite(file, bytes, offset))?;
+        bytes = &bytes[count..];
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+/// A number that tells contents apart.
+fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hash = DefaultHasher::new();
+    hash.write(bytes);
+    hash.finish()
+}
+
+fn hash(file: &OwnedFd) -> Result<u64> {
+    let (mut hash, mut offset, mut buffer) = (DefaultHasher::new(), 0, vec![0; PIECE]);
+    loop {
+        let count = os(pread(file, &mut buffer, offset))?;
+        if count == 0 {
+            return Ok(hash.finish());
+        }
+        hash.write(&buffer[..count]);
+        offset += count as u64;
+    }
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a system call asks for. Many calls are one request here: `stat`, `lstat` and `newfstatat` differ in their arguments only.
+
+use super::listener::Call;
+use super::memory::Memory;
+use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_NOFOLLOW};
+use outrigger_core::{Errno, Result, SetTime, Time};
+
+/// The longest value of an extended attribute (`XATTR_SIZE_MAX`).
+const XATTR_MAX: u64 = 65536;
+
+/// A file, as a call names it.
+#[derive(Debug)]
+pub(crate) struct At {
+    /// The descriptor of the directory where a relative path begins, or `AT_FDCWD`.
+    pub(crate) dir: i32,
+    /// The path; empty for the file that `dir` is.
+    pub(crate) path: Vec<u8>,
+    /// Whether a symbolic link at its end is followed.
+    pub(crate) follow: bool,
+    /// Whether an empty path is no error.
+    pub(crate) may_be_empty: bool,
+    /// The number of the argument that is the address of the path.
+    pub(crate) argument: usize,
+}
+
+/// What is asked for. Numbers called `to` are addresses for the answer.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Open { at: At, flags: i32, mode: u32, resolve: u64 },
+    Stat { at: At, to: u64 },
+    Statx { at: At, flags: i32, mask: u32, to: u64 },
+    Access { at: At, mode: u32 },
+    ReadLink { at: At, to: u64, size: u64 },
+    ChangeDir { at: At },
+    CurrentDir { to: u64, size: u64 },
+    Execute { at: At },
+    MakeDir { at: At, mode: u32 },
+    MakeNode { at: At, mode: u32, device: u32 },
+    Remove { at: At, directory: bool },
+    Rename { from: At, to: At, flags: u32 },
+    Link { from: At, to: At },
+    SymLink { target: Vec<u8>, at: At },
+    SetMode { at: At, mode: u32 },
+    SetOwner { at: At, uid: Option<u32>, gid: Option<u32> },
+    SetSize { at: At, size: u64 },
+    SetTimes { at: At, atime: Option<SetTime>, mtime: Option<SetTime> },
+    StatFs { at: At, to: u64 },
+    GetXattr { at: At, name: Vec<u8>, to: u64, size: u64 },
+    ListXattr { at: At, to: u64, size: u64 },
+    SetXattr { at: At, name: Vec<u8>, value: Vec<u8>, flags: u32 },
+    RemoveXattr { at: At, name: Vec<u8> },
+    Watch { watcher: i32, at: At, mask: u32 },
+    FileHandle { at: At },
+    Sync { file: i32, data_only: bool },
+}
+
+/// The arguments of a call.
+struct Arguments {
+    memory: Memory,
+    values: [u64; 6],
+}
+
+impl Arguments {
+    /// A number of 32 bits; the kernel ignores the others.
+    fn number(&self, index: usize) -> u32 {
+        self.values[index] as u32
+    }
+
+    fn flags(&self, index: usize) -> i32 {
+        self.number(index).cast_signed()
+    }
+
+    /// The path that this argument is, from the working directory.
+    fn path(&self, index: usize, follow: bool) -> Result<At> {
+        let path = self.memory.path(self.values[index])?;
+        Ok(At { dir: AT_FDCWD, path, follow, may_be_empty: false, argument: index })
+    }
+
+    /// A directory and a path beside it.
+    fn at(&self, index: usize, follow: bool) -> Result<At> {
+        Ok(At { dir: self.flags(index), ..self.path(index + 1, follow)? })
+    }
+
+    /// The same with flags, which say `AT_SYMLINK_NOFOLLOW` and `AT_EMPTY_PATH`.
+    fn at_with(&self, index: usize, flags: i32) -> Result<At> {
+        let may_be_empty = flags & AT_EMPTY_PATH != 0;
+        if may_be_empty && self.values[index + 1] == 0 {
+            return Ok(self.descriptor(index));
+        }
+        Ok(At { may_be_empty, ..self.at(index, flags & AT_SYMLINK_NOFOLLOW == 0)? })
+    }
+
+    /// An open file.
+    fn descriptor(&self, index: usize) -> At {
+        At { dir: self.flags(index), path: Vec::new(), follow: false, may_be_empty: true, argument: index }
+    }
+
+    /// Two times of `size` bytes each; none given is now.
+    fn times(&self, index: usize, nanos: impl Fn(i64) -> Option<i64>) -> Result<[Option<SetTime>; 2]> {
+        if self.values[index] == 0 {
+            return Ok([Some(SetTime::Now); 2]);
+        }
+        let bytes = self.memory.read::<32>(self.values[index])?;
+        let word = |at: usize| i64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
+        let one = |secs: i64, part: i64| -> Result<Option<SetTime>> {
+            match part {
+                libc::UTIME_OMIT => Ok(None),
+                libc::UTIME_NOW => Ok(Some(SetTime::Now)),
+                _ => {
+                    let nanos = nanos(part).filter(|nanos| (0..1_000_000_000).contains(nanos));
+                    Ok(Some(SetTime::To(Time::new(secs, nanos.ok_or(Errno::EINVAL)? as u32))))
+                }
+            }
+        };
+        Ok([one(word(0), word(1))?, one(word(2), word(3))?])
+    }
+
+    /// Two times in whole seconds (utime(2)).
+    fn seconds(&self, index: usize) -> Result<[Option<SetTime>; 2]> {
+        if self.values[index] == 0 {
+            return Ok([Some(SetTime::Now); 2]);
+        }
+        let bytes = self.memory.read::<16>(self.values[index])?;
+        let one = |at: usize| {
+            let secs = i64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
+            Some(SetTime::To(Time::new(secs, 0)))
+        };
+        Ok([one(0), one(1)])
+    }
+
+    /// The new owner and group; -1 is none.
+    fn owner(&self, at: At, index: usize) -> Request {
+        let id = |index| Some(self.number(index)).filter(|&id| id != u32::MAX);
+        Request::SetOwner { at, uid: id(index), gid: id(index + 1) }
+    }
+
+    fn set_times(at: At, [atime, mtime]: [Option<SetTime>; 2]) -> Request {
+        Request::SetTimes { at, atime, mtime }
+    }
+
+    fn get_xattr(&self, at: At) -> Result<Request> {
+        let name = self.memory.path(self.values[1])?;
+        Ok(Request::GetXattr { at, name, to: self.values[2], size: self.values[3] })
+    }
+
+    fn list_xattr(&self, at: At) -> Request {
+        Request::ListXattr { at, to: self.values[1], size: self.values[2] }
+    }
+
+    fn set_xattr(&self, at: At) -> Result<Request> {
+        if self.values[3] > XATTR_MAX {
+            return Err(Errno::E2BIG.into());
+        }
+        let name = self.memory.path(self.values[1])?;
+        let mut value = vec![0; self.values[3] as usize];
+        self.memory.read_into(self.values[2], &mut value)?;
+        Ok(Request::SetXattr { at, name, value, flags: self.number(4) })
+    }
+
+    fn remove_xattr(&self, at: At) -> Result<Request> {
+        Ok(Request::RemoveXattr { at, name: self.memory.path(self.values[1])? })
+    }
+
+    fn open(&self, at: At, flags: usize) -> Request {
+        Request::Open { at, flags: self.flags(flags), mode: self.number(flags + 1), resolve: 0 }
+    }
+
+    /// openat2(2), whose arguments are in memory: flags, mode, and what the path may lead over.
+    fn open_how(&self) -> Result<Request> {
+        let bytes = self.memory.read::<24>(self.values[2])?;
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
+        let flags = i32::try_from(word(0)).map_err(|_| Errno::EINVAL)?;
+        let at = self.at(0, flags & O_NOFOLLOW == 0)?;
+        Ok(Request::Open { at, flags, mode: word(1) as u32, resolve: word(2) })
+    }
+}
+
+impl Request {
+    /// What a call asks for; `None` when that does not concern us.
+    ///
+    /// # Errors
+    /// When an argument cannot be read: the kernel finds that, too.
+    pub(crate) fn of(call: &Call) -> Result<Option<Self>> {
+        let arguments = Arguments { memory: Memory(call.pid.cast_signed()), values: call.data.args };
+        let number = i64::from(call.data.nr);
+        if number == libc::SYS_newfstatat {
+            return arguments.stat();
+        }
+        match arguments.looks(number)? {
+            Some(request) => Ok(Some(request)),
+            None => match arguments.changes_names(number)? {
+                Some(request) => Ok(Some(request)),
+                None => arguments.changes_attributes(number),
+            },
+        }
+    }
+}
+
+impl Arguments {
+    /// newfstatat(2), which is mostly fstat(3): the kernel knows the file.
+    fn stat(&self) -> Result<Option<Request>> {
+        let at = self.at_with(0, self.flags(3))?;
+        let is_fstat = at.may_be_empty && at.path.is_empty();
+        Ok((!is_fstat).then_some(Request::Stat { at, to: self.values[2] }))
+    }
+
+    /// Requests that look at files, and open them.
+    fn looks(&self, number: i64) -> Result<Option<Request>> {
+        let [_, second, third, _, _, _] = self.values;
+        let open_follows = |flags: usize| self.flags(flags) & O_NOFOLLOW == 0;
+        Ok(Some(match number {
+            libc::SYS_open => self.open(self.path(0, open_follows(1))?, 1),
+            libc::SYS_openat => self.open(self.at(0, open_follows(2))?, 2),
+            libc::SYS_openat2 => self.open_how()?,
+            libc::SYS_creat => {
+                let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+                Request::Open { at: self.path(0, true)?, flags, mode: self.number(1), resolve: 0 }
+            }
+            libc::SYS_stat => Request::Stat { at: self.path(0, true)?, to: second },
+            libc::SYS_lstat => Request::Stat { at: self.path(0, false)?, to: second },
+            libc::SYS_statx => {
+                let (at, flags) = (self.at_with(0, self.flags(2))?, self.flags(2));
+                if at.may_be_empty && at.path.is_empty() {
+                    return Ok(None);
+                }
+                Request::Statx { at, flags, mask: self.number(3), to: self.values[4] }
+            }
+            libc::SYS_access => Request::Access { at: self.path(0, true)?, mode: self.number(1) },
+            libc::SYS_faccessat => Request::Access { at: self.at(0, true)?, mode: self.number(2) },
+            libc::SYS_faccessat2 => {
+                Request::Access { at: self.at_with(0, self.flags(3))?, mode: self.number(2) }
+            }
+            libc::SYS_readlink => Request::ReadLink { at: self.path(0, false)?, to: second, size: third },
+            libc::SYS_readlinkat => {
+                let at = At { may_be_empty: true, ..self.at(0, false)? };
+                Request::ReadLink { at, to: third, size: self.values[3] }
+            }
+            libc::SYS_chdir => Request::ChangeDir { at: self.path(0, true)? },
+            libc::SYS_getcwd => Request::CurrentDir { to: self.values[0], size: second },
+            libc::SYS_execve => Request::Execute { at: self.path(0, true)? },
+            libc::SYS_execveat => Request::Execute { at: self.at_with(0, self.flags(4))? },
+            libc::SYS_statfs => Request::StatFs { at: self.path(0, true)?, to: second },
+            libc::SYS_getxattr => self.get_xattr(self.path(0, true)?)?,
+            libc::SYS_lgetxattr => self.get_xattr(self.path(0, false)?)?,
+            libc::SYS_fgetxattr => self.get_xattr(self.descriptor(0))?,
+            libc::SYS_listxattr => self.list_xattr(self.path(0, true)?),
+            libc::SYS_llistxattr => self.list_xattr(self.path(0, false)?),
+            libc::SYS_flistxattr => self.list_xattr(self.descriptor(0)),
+            libc::SYS_inotify_add_watch => {
+                let mask = self.number(2);
+                let at = self.path(1, mask & libc::IN_DONT_FOLLOW == 0)?;
+                Request::Watch { watcher: self.flags(0), at, mask }
+            }
+            libc::SYS_name_to_handle_at => {
+                let follow = if self.flags(4) & AT_SYMLINK_FOLLOW == 0 { AT_SYMLINK_NOFOLLOW } else { 0 };
+                Request::FileHandle { at: self.at_with(0, self.flags(4) & AT_EMPTY_PATH | follow)? }
+            }
+            libc::SYS_fsync => Request::Sync { file: self.flags(0), data_only: false },
+            libc::SYS_fdatasync => Request::Sync { file: self.flags(0), data_only: true },
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Requests that make, move and remove names.
+    fn changes_names(&self, number: i64) -> Result<Option<Request>> {
+        let mode = |index| self.number(index);
+        let target = |index: usize| self.memory.path(self.values[index]);
+        Ok(Some(match number {
+            libc::SYS_mkdir => Request::MakeDir { at: self.path(0, false)?, mode: mode(1) },
+            libc::SYS_mkdirat => Request::MakeDir { at: self.at(0, false)?, mode: mode(2) },
+            libc::SYS_mknod => {
+                Request::MakeNode { at: self.path(0, false)?, mode: mode(1), device: self.number(2) }
+            }
+            libc::SYS_mknodat => {
+                Request::MakeNode { at: self.at(0, false)?, mode: mode(2), device: self.number(3) }
+            }
+            libc::SYS_unlink => Request::Remove { at: self.path(0, false)?, directory: false },
+            libc::SYS_rmdir => Request::Remove { at: self.path(0, false)?, directory: true },
+            libc::SYS_unlinkat => {
+                let directory = self.flags(2) & AT_REMOVEDIR != 0;
+                Request::Remove { at: self.at(0, false)?, directory }
+            }
+            libc::SYS_rename => {
+                Request::Rename { from: self.path(0, false)?, to: self.path(1, false)?, flags: 0 }
+            }
+            libc::SYS_renameat => {
+                Request::Rename { from: self.at(0, false)?, to: self.at(2, false)?, flags: 0 }
+            }
+            libc::SYS_renameat2 => {
+                let flags = self.number(4);
+                Request::Rename { from: self.at(0, false)?, to: self.at(2, false)?, flags }
+            }
+            libc::SYS_link => Request::Link { from: self.path(0, false)?, to: self.path(1, false)? },
+            libc::SYS_linkat => {
+                let flags = self.flags(4);
+                let follow = if flags & AT_SYMLINK_FOLLOW == 0 { AT_SYMLINK_NOFOLLOW } else { 0 };
+                let from = self.at_with(0, flags & AT_EMPTY_PATH | follow)?;
+                Request::Link { from, to: self.at(2, false)? }
+            }
+            libc::SYS_symlink => Request::SymLink { target: target(0)?, at: self.path(1, false)? },
+            libc::SYS_symlinkat => Request::SymLink { target: target(0)?, at: self.at(1, false)? },
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Requests that change attributes.
+    fn changes_attributes(&self, number: i64) -> Result<Option<Request>> {
+        let mode = |at, index| Request::SetMode { at, mode: self.number(index) };
+        let micros = |part: i64| part.checked_mul(1000);
+        Ok(Some(match number {
+            libc::SYS_chmod => mode(self.path(0, true)?, 1),
+            libc::SYS_fchmod => mode(self.descriptor(0), 1),
+            libc::SYS_fchmodat => mode(self.at(0, true)?, 2),
+            libc::SYS_fchmodat2 => mode(self.at_with(0, self.flags(3))?, 2),
+            libc::SYS_chown => self.owner(self.path(0, true)?, 1),
+            libc::SYS_lchown => self.owner(self.path(0, false)?, 1),
+            libc::SYS_fchown => self.owner(self.descriptor(0), 1),
+            libc::SYS_fchownat => self.owner(self.at_with(0, self.flags(4))?, 2),
+            libc::SYS_truncate => Request::SetSize { at: self.path(0, true)?, size: self.values[1] },
+            libc::SYS_utime => Self::set_times(self.path(0, true)?, self.seconds(1)?),
+            libc::SYS_utimes => Self::set_times(self.path(0, true)?, self.times(1, micros)?),
+            libc::SYS_futimesat if self.values[1] == 0 => {
+                Self::set_times(self.descriptor(0), self.times(2, micros)?)
+            }
+            libc::SYS_futimesat => Self::set_times(self.at(0, true)?, self.times(2, micros)?),
+            libc::SYS_utimensat if self.values[1] == 0 => {
+                Self::set_times(self.descriptor(0), self.times(2, Some)?)
+            }
+            libc::SYS_utimensat => Self::set_times(self.at_with(0, self.flags(3))?, self.times(2, Some)?),
+            libc::SYS_setxattr => self.set_xattr(self.path(0, true)?)?,
+            libc::SYS_lsetxattr => self.set_xattr(self.path(0, false)?)?,
+            libc::SYS_fsetxattr => self.set_xattr(self.descriptor(0))?,
+            libc::SYS_removexattr => self.remove_xattr(self.path(0, true)?)?,
+            libc::SYS_lremovexattr => self.remove_xattr(self.path(0, false)?)?,
+            libc::SYS_fremovexattr => self.remove_xattr(self.descriptor(0))?,
+            _ => return Ok(None),
+        }))
+    }
+}

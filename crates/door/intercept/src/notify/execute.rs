@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Executing files of trees, and changing to directories there: the program does it, on the copy.
+
+use super::decode::{At, Request};
+use super::listener::Call;
+use super::mirror::lock;
+use super::names::{Found, How, Where};
+use super::process::Process;
+use super::redirect::{SLOT, redirect, slot};
+use super::server::{Reply, Server};
+use outrigger_core::{Errno, FileKind, Result};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::pread;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How much of a script the kernel looks at (`BINPRM_BUF_SIZE`).
+const HEAD: usize = 256;
+/// The most arguments of a program whose interpreter is in a tree.
+const ARGUMENTS_MAX: usize = 1024;
+
+/// What a script says about who reads it.
+#[derive(Debug, PartialEq, Eq)]
+struct Script {
+    interpreter: Vec<u8>,
+    argument: Option<Vec<u8>>,
+}
+
+impl Script {
+    /// Reads the first line, as the kernel does.
+    fn of(head: &[u8]) -> Option<Self> {
+        let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+        let line = line.trim_ascii();
+        let end = line.iter().position(|byte| b" \t".contains(byte)).unwrap_or(line.len());
+        let (interpreter, rest) = line.split_at(end);
+        let argument = Some(rest.trim_ascii().to_vec()).filter(|argument| !argument.is_empty());
+        (!interpreter.is_empty()).then(|| Script { interpreter: interpreter.to_vec(), argument })
+    }
+
+    /// Reads it from a file.
+    fn at(path: &Path) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = openat(CWD, path, flags, Mode::empty()).ok()?;
+        let mut head = vec![0; HEAD];
+        let length = pread(&file, &mut head, 0).ok()?;
+        Script::of(&head[..length])
+    }
+}
+
+impl Server {
+    /// Changes the program's working directory to one in a tree.
+    pub(crate) fn change_directory(&self, call: &Call, found: &Found) -> Result<Reply> {
+        let real = match &found.inode {
+            Some(inode) if inode.is_dir() => self.mirror.copy(&found.path, inode)?,
+            Some(_) => return Err(Errno::ENOTDIR.into()),
+            None if found.tree.is_none() => self.mirror.between(&found.path, &self.names)?,
+            None => return Err(Errno::ENOENT.into()),
+        };
+        self.again(call, &real, Vec::new(), &[(0, 0)])
+    }
+
+    /// Executes a file of a tree.
+    pub(crate) fn execute(self: &Arc<Self>, call: &Call, found: &Found, at: &At) -> Result<Reply> {
+        let inode = found.there()?;
+        if inode.kind() != FileKind::Regular || inode.attr().mode & 0o111 == 0 {
+            return Err(Errno::EACCES.into());
+        }
+        let real = self.executable(found)?;
+        if at.path.is_empty() {
+            // It is open already.
+            return Ok(Reply::Pass);
+        }
+        let Some(script) = Script::at(&real) else {
+            return self.again(call, &real, Vec::new(), &[(at.argument, 0)]);
+        };
+        // The kernel would call it by its path in the mirror.
+        let is_known = at.dir == libc::AT_FDCWD || at.path.starts_with(b"/");
+        let name = if is_known { &at.path } else { &found.path };
+        let interpreter = self.interpreter(call, &script)?;
+        let local = || super::names::as_path(&script.interpreter).to_owned();
+        self.interpret(call, at.argument, &interpreter.unwrap_or_else(local), script.argument.clone(), name)
+    }
+
+    /// The copy of a program, with its content.
+    fn executable(&self, found: &Found) -> Result<PathBuf> {
+        let inode = self.settled(found)?;
+        let real = self.mirror.copy(&found.path, &inode)?;
+        let content = self.mirror.content(&real)?;
+        self.mirror.fill(&real, &inode, &mut lock(&content))?;
+        Ok(real)
+    }
+
+    /// What is local the kernel does, but for scripts whose interpreter is in a tree.
+    pub(crate) fn locally(
+        self: &Arc<Self>,
+        call: &Call,
+        process: Process,
+        request: &Request,
+        places: &[Where],
+    ) -> Result<Reply> {
+        if places.iter().any(|place| matches!(place, Where::Beyond(_))) {
+            return self.beyond(call, request, places);
+        }
+        let Request::Execute { at } = request else { return Ok(Reply::Pass) };
+        if at.path.is_empty() {
+            return Ok(Reply::Pass);
+        }
+        let path = if at.path.starts_with(b"/") {
+            at.path.clone()
+        } else {
+            [&process.file(at.dir)?[..], b"/", &at.path].concat()
+        };
+        let script = Script::at(super::names::as_path(&path));
+        let Some(script) = script else { return Ok(Reply::Pass) };
+        match self.interpreter(call, &script)? {
+            Some(interpreter) => self.interpret(call, at.argument, &interpreter, script.argument, &at.path),
+            None => Ok(Reply::Pass),
+        }
+    }
+
+    /// Has the program begin the call again with paths that the kernel knows.
+    fn beyond(&self, call: &Call, request: &Request, places: &[Where]) -> Result<Reply> {
+        let thread = call.pid.cast_signed();
+        let (mut bytes, mut arguments) = (Vec::new(), Vec::new());
+        for ((at, _), place) in request.places().into_iter().zip(places) {
+            if let Where::Beyond(path) = place {
+                arguments.push((at.argument, slot(thread) + bytes.len() as u64));
+                bytes.extend_from_slice(path);
+                bytes.push(0);
+            }
+        }
+        let what = String::from_utf8_lossy(&bytes).replace('\0', " ");
+        self.redirect(call, what.trim_end(), bytes, arguments)
+    }
+
+    /// The copy of an interpreter in a tree; `None` for a local one.
+    fn interpreter(self: &Arc<Self>, call: &Call, script: &Script) -> Result<Option<PathBuf>> {
+        let process = Process { thread: call.pid.cast_signed() };
+        let at = At {
+            dir: libc::AT_FDCWD,
+            path: script.interpreter.clone(),
+            follow: true,
+            may_be_empty: false,
+            argument: 0,
+        };
+        let how = How { follow: true, ..How::default() };
+        let Where::Tree(found) = self.find(process, &at, how)? else { return Ok(None) };
+        self.executable(&found).map(Some)
+    }
+
+    /// Executes an interpreter with a script, as the kernel would.
+    fn interpret(
+        &self,
+        call: &Call,
+        argument: usize,
+        interpreter: &Path,
+        option: Option<Vec<u8>>,
+        script: &[u8],
+    ) -> Result<Reply> {
+        let memory = Process { thread: call.pid.cast_signed() }.memory();
+        let given = call.data.args[argument + 1];
+        let mut rest = Vec::new();
+        for index in 1.. {
+            // There may be none at all, not even the name of the program.
+            let first = if given == 0 { 0 } else { u64::from_ne_bytes(memory.read(given)?) };
+            let pointer = if first == 0 { 0 } else { u64::from_ne_bytes(memory.read(given + 8 * index)?) };
+            if pointer == 0 {
+                break;
+            }
+            rest.push(pointer);
+            if rest.len() > ARGUMENTS_MAX {
+                return Err(Errno::E2BIG.into());
+            }
+        }
+        let slot = slot(call.pid.cast_signed());
+        let name = interpreter.as_os_str().as_bytes();
+        let mut bytes = [name, b"\0"].concat();
+        let mut pointers = vec![slot];
+        for text in option.iter().map(Vec::as_slice).chain([script]) {
+            pointers.push(slot + bytes.len() as u64);
+            bytes.extend_from_slice(text);
+            bytes.push(0);
+        }
+        pointers.extend(rest);
+        pointers.push(0);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let start = bytes.len() as u64;
+        bytes.extend(pointers.iter().flat_map(|pointer| pointer.to_ne_bytes()));
+        let tail = bytes.split_off(name.len());
+        self.again(call, interpreter, tail, &[(argument, 0), (argument + 1, start)])
+    }
+
+    /// Has the program begin the call again with a path in the mirror, and `tail` behind it; arguments are places in both.
+    pub(crate) fn again(
+        &self,
+        call: &Call,
+        real: &Path,
+        tail: Vec<u8>,
+        arguments: &[(usize, u64)],
+    ) -> Result<Reply> {
+        let thread = call.pid.cast_signed();
+        let path = real.as_os_str().as_bytes();
+        let tail = if tail.is_empty() { vec![0] } else { tail };
+        let bytes = [path, &tail].concat();
+        lock(&self.redirected).insert(thread, path.to_vec());
+        let arguments = arguments.iter().map(|&(index, offset)| (index, slot(thread) + offset)).collect();
+        let what = String::from_utf8_lossy(self.names.shown(path).unwrap_or(path));
+        self.redirect(call, &what, bytes, arguments).inspect_err(|_| {
+            lock(&self.redirected).remove(&thread);
+        })
+    }
+
+    /// Has the program begin the call again with other arguments.
+    fn redirect(
+        &self,
+        call: &Call,
+        what: &str,
+        bytes: Vec<u8>,
+        arguments: Vec<(usize, u64)>,
+    ) -> Result<Reply> {
+        if bytes.len() as u64 > SLOT {
+            return Err(Errno::E2BIG.into());
+        }
+        match redirect(&self.listener, *call, bytes, arguments) {
+            Ok(()) => Ok(Reply::Answered),
+            Err(errno) => {
+                let _ = writeln!(
+                    io::stderr(),
+                    "outrigger run: '{what}': process {} cannot be stopped by ptrace(2), which executing files of trees and changing to their directories takes: {errno}",
+                    call.pid
+                );
+                Err(Errno::EACCES.into())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_lines_are_read_as_by_the_kernel() {
+        let read = |head: &str| {
+            let script = Script::of(head.as_bytes())?;
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+            Some((text(script.interpreter), script.argument.map(text)))
+        };
+        assert_eq!(read("#!/bin/sh\necho"), Some(("/bin/sh".into(), None)));
+        assert_eq!(read("#! /bin/env  perl -w \n"), Some(("/bin/env".into(), Some("perl -w".into()))));
+        assert_eq!(read("#!\n"), None);
+        assert_eq!(read("\x7fELF"), None);
+    }
+}

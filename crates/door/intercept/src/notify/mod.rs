@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trees for a program without a namespace and without FUSE: its system calls with paths are answered by the server
+//! (`SECCOMP_RET_USER_NOTIF`). See `docs/design/0029-seccomp.md`.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `filter.rs` | which calls are answered, as a program for the kernel |
+//! | `listener.rs` | installing it, receiving calls and answering them |
+//! | `process.rs`, `memory.rs` | the process that waits |
+//! | `decode.rs` | what a call asks for |
+//! | `names.rs` | which file a path leads to |
+//! | `server.rs` | the threads that answer, and which part answers what |
+//! | `answers.rs`, `open.rs`, `changes.rs`, `execute.rs` | the answers |
+//! | `redirect.rs` | having a program begin a call again with other arguments (ptrace) |
+//! | `mirror.rs`, `content.rs` | copies of files, of which programs get descriptors |
+//! | `place.rs` | the directory of these copies |
+
+mod answers;
+mod changes;
+mod content;
+mod decode;
+mod execute;
+mod filter;
+mod listener;
+mod memory;
+mod mirror;
+mod names;
+mod open;
+mod place;
+mod process;
+mod redirect;
+mod server;
+
+pub(crate) use listener::install;
+pub use server::Notified;

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which file a path leads to, for a program that sees trees among local files.
+//!
+//! Paths here are absolute, as bytes, without `.`, `..`, and a slash at the end; the root directory is the empty path.
+
+use super::process::Process;
+use crate::launch::Prefix;
+use outrigger_client::{Client, Inode};
+use outrigger_core::{Errno, FileKind, Name, Result};
+use rustix::fs::{AtFlags, CWD, FileType, readlinkat, statat};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The most symbolic links on one way, as path_resolution(7) has it.
+const LINKS: usize = 40;
+/// What the kernel puts behind the path of a file that has no name any more.
+const DELETED: &[u8] = b" (deleted)";
+
+/// A tree under a path.
+struct Shown {
+    path: Vec<u8>,
+    name: Name,
+}
+
+/// Where trees are.
+pub(crate) struct Names {
+    client: Client,
+    /// The longest paths first.
+    trees: Vec<Shown>,
+    /// Whether one of them covers a directory of this machine, into which local names may lead.
+    covers: bool,
+    /// The directory in which copies of trees are.
+    mirror: Vec<u8>,
+}
+
+/// Where a path leads.
+#[derive(Debug)]
+pub(crate) enum Where {
+    /// To a local file, or one that is not there: the kernel finds it as well.
+    Local,
+    /// To a local file by this path; on the one that was given is a tree, which the kernel does not know.
+    Beyond(Vec<u8>),
+    /// Into a tree.
+    Tree(Found),
+}
+
+impl Where {
+    /// The file in a tree.
+    pub(crate) fn tree(&self) -> Option<&Found> {
+        match self {
+            Where::Tree(found) => Some(found),
+            Where::Local | Where::Beyond(_) => None,
+        }
+    }
+}
+
+/// A file in a tree, or the place for one.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The path.
+    pub(crate) path: Vec<u8>,
+    /// The number of the tree; none for a directory that is there only because trees stand below it.
+    pub(crate) tree: Option<usize>,
+    /// The file, if there is one.
+    pub(crate) inode: Option<Arc<Inode>>,
+    /// Its directory; none for the root of a tree.
+    pub(crate) parent: Option<Arc<Inode>>,
+    /// Whether the path ends with a slash: only a directory will do.
+    pub(crate) slash: bool,
+    /// How often content had been stored when the file was looked at ([`super::content::Contents::stored`]).
+    pub(crate) seen: u64,
+}
+
+impl Found {
+    /// The file.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is none.
+    pub(crate) fn there(&self) -> Result<&Inode> {
+        let inode = self.inode.as_ref().ok_or(Errno::ENOENT)?;
+        if self.slash && !inode.is_dir() { Err(Errno::ENOTDIR.into()) } else { Ok(inode) }
+    }
+
+    /// The directory, and the name in it.
+    ///
+    /// # Errors
+    /// `EBUSY` for the root of a tree, `EROFS` beside trees.
+    pub(crate) fn place(&self) -> Result<(&Inode, Name)> {
+        if self.tree.is_none() {
+            return Err(Errno::EROFS.because("nothing can be made or removed beside trees"));
+        }
+        let parent = self.parent.as_ref().ok_or(Errno::EBUSY)?;
+        Ok((parent, Name::new(last(&self.path).to_vec())?))
+    }
+}
+
+/// The last name of a path.
+pub(crate) fn last(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// The directory a path is in.
+pub(crate) fn above(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    &path[..end]
+}
+
+/// Whether a path is `top`, or below it.
+pub(crate) fn is_below(path: &[u8], top: &[u8]) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// How a path is to be followed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct How {
+    /// Follow a symbolic link at the end.
+    pub(crate) follow: bool,
+    /// `RESOLVE_*` of openat2(2).
+    pub(crate) resolve: u64,
+    /// For [`Found::seen`].
+    pub(crate) seen: u64,
+}
+
+impl Names {
+    pub(crate) fn new(prefixes: &[Prefix], client: Client, mirror: &Path) -> Result<Self> {
+        let mut trees = Vec::new();
+        for Prefix { path, name } in prefixes {
+            let name = Name::new(name.as_bytes().to_vec())?;
+            trees.push(Shown { path: path.as_os_str().as_bytes().to_vec(), name });
+        }
+        trees.sort_by_key(|shown| std::cmp::Reverse(shown.path.len()));
+        let covers = prefixes.iter().any(|prefix| prefix.path.symlink_metadata().is_ok());
+        Ok(Names { client, trees, covers, mirror: mirror.as_os_str().as_bytes().to_vec() })
+    }
+
+    /// The number of the tree that a path is in.
+    fn tree_of(&self, path: &[u8]) -> Option<usize> {
+        self.trees.iter().position(|shown| is_below(path, &shown.path))
+    }
+
+    /// Whether a path is the root of a tree.
+    pub(crate) fn is_root(&self, path: &[u8]) -> bool {
+        self.trees.iter().any(|shown| shown.path == path)
+    }
+
+    /// Whether trees stand below a path.
+    pub(crate) fn is_above(&self, path: &[u8]) -> bool {
+        self.trees.iter().any(|shown| shown.path.len() > path.len() && is_below(&shown.path, path))
+    }
+
+    /// The path that the program knows for one in the mirror.
+    pub(crate) fn shown<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        is_below(path, &self.mirror).then(|| &path[self.mirror.len()..])
+    }
+
+    /// Whether a path is known to lead to a local file, without looking at each name on the way.
+    pub(crate) fn is_local(&self, path: &[u8]) -> bool {
+        let is_magic = |start: &[u8]| path.starts_with(start);
+        if self.covers
+            || path.ends_with(b"/..")
+            || is_magic(b"/proc")
+            || is_magic(b"/dev")
+            || is_below(path, &self.mirror)
+        {
+            return false;
+        }
+        // The kernel does not know trees: what it finds without them is local.
+        match statat(CWD, path, AtFlags::empty()) {
+            Ok(_) => true,
+            Err(rustix::io::Errno::NOENT) => {
+                let above = above(path);
+                let is_plain = |name: &[u8]| !matches!(name, b"." | b".." | b"");
+                let is_absent = || {
+                    let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+                    matches!(found, Err(rustix::io::Errno::NOENT))
+                };
+                !above.is_empty()
+                    && is_plain(last(path))
+                    && is_absent()
+                    && statat(CWD, above, AtFlags::empty()).is_ok()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Finds a file.
+    ///
+    /// # Errors
+    /// Those of a path that leads into a tree.
+    pub(crate) fn find(&self, process: Process, start: &[u8], path: &[u8], how: How) -> Result<Where> {
+        let shown = self.shown(start);
+        let start = shown.unwrap_or(start);
+        let mut walk = Walk {
+            crossed: shown.is_some(),
+            names: self,
+            process,
+            at: start.to_vec(),
+            left: Vec::new(),
+            links: 0,
+            known: Vec::new(),
+            how,
+            jail: (how.resolve & (libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT) != 0)
+                .then(|| start.to_vec()),
+        };
+        let slash = path.ends_with(b"/") || path.ends_with(b"/.") || path == b".";
+        walk.add(path)?;
+        if walk.go(slash)? { walk.end(slash) } else { Ok(walk.local(slash)) }
+    }
+
+    /// The file at a path without symbolic links.
+    pub(crate) fn inode(&self, path: &[u8]) -> Result<Inode> {
+        let tree = &self.trees[self.tree_of(path).ok_or(Errno::ENOENT)?];
+        let mut inode = self.client.root()?.lookup(&tree.name)?;
+        let names = path[tree.path.len()..].split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        for name in names {
+            inode = inode.lookup(&Name::new(name.to_vec())?)?;
+        }
+        Ok(inode)
+    }
+
+    /// Names of trees, and of directories on the way to them, in a directory.
+    pub(crate) fn below<'a>(&'a self, path: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let inside = self
+            .trees
+            .iter()
+            .filter(move |shown| shown.path.len() > path.len() && is_below(&shown.path, path));
+        inside.filter_map(move |shown| shown.path[path.len() + 1..].split(|&byte| byte == b'/').next())
+    }
+}
+
+/// A path on the way.
+struct Walk<'n> {
+    names: &'n Names,
+    process: Process,
+    at: Vec<u8>,
+    /// The names to go, the next one last.
+    left: Vec<Vec<u8>>,
+    links: usize,
+    /// Whether there was a tree on the way.
+    crossed: bool,
+    /// Directories of trees on the way: the length of their path.
+    known: Vec<(usize, Arc<Inode>)>,
+    how: How,
+    jail: Option<Vec<u8>>,
+}
+
+impl Walk<'_> {
+    /// Goes on with a path.
+    fn add(&mut self, path: &[u8]) -> Result<()> {
+        if path.starts_with(b"/") {
+            if self.how.resolve & libc::RESOLVE_BENEATH != 0 {
+                return Err(Errno::EXDEV.into());
+            }
+            self.at = self.jail.clone().unwrap_or_default();
+            self.known.clear();
+        }
+        let names = path.split(|&byte| byte == b'/').rev().filter(|name| !name.is_empty());
+        self.left.extend(names.map(<[u8]>::to_vec));
+        Ok(())
+    }
+
+    /// Goes to the end; `false` when that is local, or not there.
+    fn go(&mut self, slash: bool) -> Result<bool> {
+        while let Some(name) = self.left.pop() {
+            let is_last = self.left.is_empty();
+            let goes_on = match &name[..] {
+                b"." => true,
+                b".." => self.up()?,
+                _ => self.down(&name, is_last, self.how.follow || slash || !is_last)?,
+            };
+            if !goes_on {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn up(&mut self) -> Result<bool> {
+        if self.jail.as_ref() == Some(&self.at) {
+            return if self.how.resolve & libc::RESOLVE_BENEATH != 0 {
+                Err(Errno::EXDEV.into())
+            } else {
+                Ok(true)
+            };
+        }
+        self.at.truncate(above(&self.at).len());
+        let length = self.at.len();
+        self.known.retain(|(known, _)| *known <= length);
+        Ok(true)
+    }
+
+    /// Goes to a name in the directory.
+    fn down(&mut self, name: &[u8], is_last: bool, follow: bool) -> Result<bool> {
+        let next = [&self.at[..], b"/", name].concat();
+        if next == self.names.mirror {
+            // Names in the mirror are those of the program.
+            self.crossed = true;
+            self.at.clear();
+            return Ok(true);
+        }
+        match self.names.tree_of(&next) {
+            Some(_) if self.names.is_root(&next) => {
+                let inode = self.names.inode(&next)?;
+                self.enter(next, inode);
+                Ok(true)
+            }
+            Some(_) => self.down_in_tree(name, next, is_last, follow),
+            None => self.down_locally(next, is_last, follow),
+        }
+    }
+
+    fn enter(&mut self, path: Vec<u8>, inode: Inode) {
+        self.crossed = true;
+        self.known.push((path.len(), Arc::new(inode)));
+        self.at = path;
+    }
+
+    /// The directory that was reached.
+    fn here(&mut self) -> Result<Arc<Inode>> {
+        match self.known.last() {
+            Some((length, inode)) if *length == self.at.len() => Ok(Arc::clone(inode)),
+            _ => {
+                let inode = Arc::new(self.names.inode(&self.at)?);
+                self.known.push((self.at.len(), Arc::clone(&inode)));
+                Ok(inode)
+            }
+        }
+    }
+
+    fn down_in_tree(&mut self, name: &[u8], next: Vec<u8>, is_last: bool, follow: bool) -> Result<bool> {
+        let here = self.here()?;
+        if !here.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        match here.find(&Name::new(name.to_vec())?)? {
+            Some(inode) if follow && inode.kind() == FileKind::Symlink => {
+                let target = inode.readlink()?;
+                self.follow(&target)?;
+            }
+            Some(inode) if is_last || inode.is_dir() => self.enter(next, inode),
+            Some(_) => return Err(Errno::ENOTDIR.into()),
+            None if is_last => self.at = next,
+            None => return Err(Errno::ENOENT.into()),
+        }
+        Ok(true)
+    }
+
+    /// Follows a symbolic link.
+    fn follow(&mut self, target: &[u8]) -> Result<()> {
+        self.links += 1;
+        if self.links > LINKS || self.how.resolve & libc::RESOLVE_NO_SYMLINKS != 0 {
+            return Err(Errno::ELOOP.into());
+        }
+        self.add(target)
+    }
+
+    fn down_locally(&mut self, next: Vec<u8>, is_last: bool, follow: bool) -> Result<bool> {
+        if matches!(&next[..], b"/proc/self" | b"/proc/thread-self") {
+            // These are other files for each process.
+            self.at = format!("/proc/{}", self.process.thread).into_bytes();
+            return Ok(true);
+        }
+        let found = statat(CWD, &next[..], AtFlags::SYMLINK_NOFOLLOW);
+        match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
+            Ok(FileType::Symlink) if follow => {
+                let Ok(target) = readlinkat(CWD, &next[..], Vec::new()) else { return Ok(self.stop(next)) };
+                let target = target.as_bytes();
+                // Files that are open, and have no path.
+                let is_magic = next.starts_with(b"/proc/");
+                if is_magic && (!target.starts_with(b"/") || target.ends_with(DELETED)) {
+                    return Ok(self.stop(next));
+                }
+                self.follow(target)?;
+            }
+            Ok(kind) if is_last || kind == FileType::Directory => self.at = next,
+            Err(rustix::io::Errno::NOENT) if self.names.is_above(&next) => {
+                self.crossed = true;
+                self.at = next;
+            }
+            _ => return Ok(self.stop(next)),
+        }
+        Ok(true)
+    }
+
+    /// Goes no further than to this name: the kernel knows what is wrong with it, or follows it.
+    fn stop(&mut self, next: Vec<u8>) -> bool {
+        self.at = next;
+        false
+    }
+
+    /// What was found is local.
+    fn local(self, slash: bool) -> Where {
+        if !self.crossed {
+            return Where::Local;
+        }
+        let mut path = self.at;
+        for name in self.left.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if slash || path.is_empty() {
+            path.push(b'/');
+        }
+        Where::Beyond(path)
+    }
+
+    /// What was found.
+    fn end(mut self, slash: bool) -> Result<Where> {
+        let path = self.at.clone();
+        let Some(tree) = self.names.tree_of(&path) else {
+            let is_between = !path.is_empty()
+                && self.names.is_above(&path)
+                && statat(CWD, &path[..], AtFlags::empty()).is_err();
+            let found = Found { path, tree: None, inode: None, parent: None, slash, seen: self.how.seen };
+            return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
+        };
+        let is_known = self.known.last().is_some_and(|(length, _)| *length == path.len());
+        let inode = if is_known {
+            self.known.pop().map(|(_, inode)| inode)
+        } else {
+            match self.names.inode(&path) {
+                Ok(inode) => Some(Arc::new(inode)),
+                Err(error) if error.errno == Errno::ENOENT => None,
+                Err(error) => return Err(error),
+            }
+        };
+        let parent = if self.names.is_root(&path) {
+            None
+        } else {
+            self.at.truncate(above(&path).len());
+            Some(self.here()?)
+        };
+        Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, seen: self.how.seen }))
+    }
+}
+
+/// A path for system calls.
+pub(crate) fn as_path(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
+}

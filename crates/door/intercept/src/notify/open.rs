@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opening files of trees: the program gets a descriptor of the copy.
+
+use super::content::Content;
+use super::mirror::{lock, open};
+use super::names::Found;
+use super::process::Process;
+use super::server::{Reply, Server};
+use libc::{
+    O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_TMPFILE, O_TRUNC,
+    O_WRONLY,
+};
+use outrigger_client::File;
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{Errno, FileKind, Result};
+use rustix::fs::OFlags;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Flags that are no more when the file is open, or that the file system of the mirror may not know.
+const SPENT: i32 = O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_DIRECTORY | libc::O_DIRECT;
+
+/// How a program opens a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    pub(crate) flags: i32,
+    pub(crate) mode: u32,
+}
+
+impl Opening {
+    fn has(self, flag: i32) -> bool {
+        self.flags & flag == flag
+    }
+
+    fn writes(self) -> bool {
+        self.flags & O_ACCMODE != O_RDONLY
+    }
+
+    /// The flags for the copy.
+    fn of_copy(self) -> OFlags {
+        OFlags::from_bits_retain((self.flags & !SPENT).cast_unsigned())
+    }
+
+    /// The flags for the file in the tree, to which the server writes.
+    fn of_file(self) -> OpenFlags {
+        let access = if self.writes() { OpenFlags::WRITE_ONLY } else { OpenFlags::empty() };
+        let empties = self.has(O_TRUNC) && self.writes();
+        let exclusive = if self.has(O_EXCL) { OpenFlags::EXCL } else { OpenFlags::empty() };
+        access | exclusive | if empties { OpenFlags::TRUNC } else { OpenFlags::empty() }
+    }
+
+    fn reply(self, file: OwnedFd) -> Reply {
+        Reply::File(file, self.has(O_CLOEXEC))
+    }
+}
+
+impl Server {
+    /// Opens a file of a tree.
+    pub(crate) fn open(&self, process: Process, found: &Found, how: Opening) -> Result<Reply> {
+        if how.has(O_TMPFILE) {
+            // Programs make one with a name then.
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        let Some(inode) = &found.inode else {
+            if found.tree.is_none() {
+                let real = self.mirror.between(&found.path, &self.names)?;
+                return self.directory(&real, how);
+            }
+            return self.create(process, found, how);
+        };
+        if how.has(O_CREAT | O_EXCL) {
+            return Err(Errno::EEXIST.into());
+        }
+        match inode.kind() {
+            FileKind::Directory => {
+                if how.writes() || how.has(O_CREAT) {
+                    return Err(Errno::EISDIR.into());
+                }
+                self.directory(&self.mirror.list(&found.path, inode, &self.names)?, how)
+            }
+            _ if found.slash || how.has(O_DIRECTORY) => Err(Errno::ENOTDIR.into()),
+            FileKind::Symlink => Err(Errno::ELOOP.into()),
+            FileKind::Fifo => {
+                let real = self.mirror.copy(&found.path, inode)?;
+                Ok(how.reply(open(&real, how.of_copy())?))
+            }
+            FileKind::Regular => self.file(found, how),
+            FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => Err(Errno::ENXIO.into()),
+        }
+    }
+
+    /// The copy of a file that a program opens without its content (`O_PATH`).
+    pub(crate) fn place_of(&self, found: &Found, flags: i32) -> Result<PathBuf> {
+        let Some(inode) = &found.inode else {
+            return match found.tree {
+                None => self.mirror.between(&found.path, &self.names),
+                Some(_) => Err(Errno::ENOENT.into()),
+            };
+        };
+        if !inode.is_dir() && (found.slash || flags & O_DIRECTORY != 0) {
+            return Err(Errno::ENOTDIR.into());
+        }
+        self.mirror.copy(&found.path, inode)
+    }
+
+    fn directory(&self, real: &Path, how: Opening) -> Result<Reply> {
+        if how.writes() {
+            return Err(Errno::EISDIR.into());
+        }
+        Ok(how.reply(open(real, how.of_copy() | OFlags::DIRECTORY)?))
+    }
+
+    /// Opens a regular file that is there.
+    fn file(&self, found: &Found, how: Opening) -> Result<Reply> {
+        let inode = &*self.settled(found)?;
+        let real = self.mirror.copy(&found.path, inode)?;
+        let content = self.mirror.content(&real)?;
+        let mut guard = lock(&content);
+        if !how.writes() {
+            self.mirror.fill(&real, inode, &mut guard)?;
+            return Ok(how.reply(open(&real, how.of_copy())?));
+        }
+        if guard.is_written() {
+            // The copy is what programs see until it is stored.
+            let file = open(&real, how.of_copy())?;
+            if how.has(O_TRUNC) {
+                super::mirror::os(rustix::fs::ftruncate(&file, 0))?;
+            }
+            return Ok(how.reply(file));
+        }
+        let file = inode.open(how.of_file() & !OpenFlags::EXCL)?;
+        if !how.has(O_TRUNC) {
+            self.mirror.fill(&real, inode, &mut guard)?;
+        }
+        self.write(&real, (&content, &mut guard), file, how)
+    }
+
+    /// Makes a file.
+    fn create(&self, process: Process, found: &Found, how: Opening) -> Result<Reply> {
+        if !how.has(O_CREAT) {
+            return Err(Errno::ENOENT.into());
+        }
+        if found.slash || how.has(O_DIRECTORY) {
+            return Err(Errno::EISDIR.into());
+        }
+        let (parent, name) = found.place()?;
+        let mode = how.mode & 0o7777 & !process.umask()?;
+        self.mirror.changes();
+        let (inode, file) = parent.create(&name, mode, how.of_file())?;
+        self.mirror.changes();
+        let real = self.mirror.copy(&found.path, &inode)?;
+        let content = self.mirror.content(&real)?;
+        let mut guard = lock(&content);
+        if !how.writes() {
+            self.mirror.fill(&real, &inode, &mut guard)?;
+            return Ok(how.reply(open(&real, how.of_copy())?));
+        }
+        // Another program may have made it meanwhile.
+        if inode.attr().size > 0 && !how.has(O_TRUNC) {
+            self.mirror.fill(&real, &inode, &mut guard)?;
+        }
+        self.write(&real, (&content, &mut guard), file, how)
+    }
+
+    /// Gives the program a descriptor of a copy that is stored when it is closed.
+    fn write(
+        &self,
+        real: &Path,
+        (content, guard): (&Arc<Mutex<Content>>, &mut Content),
+        file: File,
+        how: Opening,
+    ) -> Result<Reply> {
+        debug_assert!(how.flags & O_ACCMODE != O_RDONLY || how.flags & (O_APPEND | O_WRONLY) == 0);
+        let copy = open(real, OFlags::RDONLY)?;
+        let given = open(real, how.of_copy())?;
+        if how.has(O_TRUNC) {
+            guard.empty(&given)?;
+        }
+        self.mirror.contents.begin(content, guard, file, copy)?;
+        Ok(how.reply(given))
+    }
+}

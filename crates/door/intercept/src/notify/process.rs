@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process whose call waits, as /proc shows it.
+
+use super::memory::Memory;
+use outrigger_core::{Errno, Result};
+use rustix::fs::{AtFlags, CWD, readlinkat, statat};
+use std::fs;
+use std::io;
+
+/// A thread of a program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process {
+    /// Its number.
+    pub(crate) thread: i32,
+}
+
+impl Process {
+    /// Its memory.
+    pub(crate) fn memory(self) -> Memory {
+        Memory(self.thread)
+    }
+
+    /// The path of its working directory, or of what it has open under a number; it need not be one.
+    ///
+    /// # Errors
+    /// `EBADF` when nothing is open.
+    pub(crate) fn file(self, descriptor: i32) -> Result<Vec<u8>> {
+        let link = match descriptor {
+            libc::AT_FDCWD => format!("/proc/{}/cwd", self.thread),
+            number if number < 0 => return Err(Errno::EBADF.into()),
+            number => format!("/proc/{}/fd/{number}", self.thread),
+        };
+        let path = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(io::Error::from)?;
+        Ok(path.into_bytes())
+    }
+
+    /// What it takes away from the permissions of new files.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(crate) fn umask(self) -> Result<u32> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.thread))?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        Ok(mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0))
+    }
+
+    /// Whether it is one of this user: then it may do in a tree what the user may.
+    pub(crate) fn is_of(self, user: u32) -> bool {
+        statat(CWD, format!("/proc/{}", self.thread), AtFlags::empty())
+            .is_ok_and(|found| found.st_uid == user)
+    }
+
+    /// Whether a local file exists.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) fn exists(self, dir: i32, path: &[u8]) -> Result<()> {
+        let start =
+            if path.starts_with(b"/") { Vec::new() } else { [self.file(dir)?, b"/".to_vec()].concat() };
+        let found = statat(CWD, [&start[..], path].concat(), AtFlags::SYMLINK_NOFOLLOW);
+        found.map(drop).map_err(|error| io::Error::from(error).into())
+    }
+
+    /// The number of the process that the thread is one of.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub(crate) fn number(self) -> Result<i32> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.thread))?;
+        let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+        Ok(number.and_then(|number| number.trim().parse().ok()).ok_or(Errno(libc::ESRCH))?)
+    }
+}

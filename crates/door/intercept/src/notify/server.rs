@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The server: threads that wait for calls of programs, and answer them.
+
+use super::content::Contents;
+use super::decode::{At, Request};
+use super::listener::{Call, Listener};
+use super::mirror::{Mirror, lock};
+use super::names::{Found, How, Names, Where};
+use super::open::Opening;
+use super::place::Place;
+use super::process::Process;
+use crate::failed;
+use crate::launch::Prefix;
+use outrigger_client::{Client, Inode};
+use outrigger_core::{Errno, Result, SetAttrs};
+use rustix::process::geteuid;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// The most threads that answer calls: more calls than that at the same time wait for each other.
+const THREADS_MAX: usize = 256;
+
+/// What a call gets.
+pub(crate) enum Reply {
+    /// The kernel does it as it is.
+    Pass,
+    /// A number.
+    Value(i64),
+    /// A descriptor, and whether execve(2) closes it.
+    File(OwnedFd, bool),
+    /// It has been answered.
+    Answered,
+}
+
+/// Answers calls of programs.
+pub(crate) struct Server {
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) names: Names,
+    pub(crate) mirror: Mirror,
+    /// Threads that are about to begin a call again, and the path in the mirror that it has then.
+    pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
+    user: u32,
+    idle: AtomicUsize,
+    threads: AtomicUsize,
+}
+
+/// Programs whose calls are answered.
+pub struct Notified {
+    server: Arc<Server>,
+    place: Place,
+}
+
+impl Notified {
+    /// Answers the calls that come from a process under the filter, with the trees of `client` under their prefixes. Content that was looked
+    /// at is in a private directory below `base`.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be made.
+    pub fn serve(
+        listener: OwnedFd,
+        prefixes: &[Prefix],
+        client: Client,
+        base: &Path,
+    ) -> std::result::Result<Self, String> {
+        let place = Place::make(base)?;
+        let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
+        let names = Names::new(prefixes, client, &place.mirror()).map_err(|error| error.to_string())?;
+        let server = Arc::new(Server {
+            listener: Arc::new(Listener::new(listener)),
+            names,
+            mirror: Mirror::new(place.mirror(), contents),
+            redirected: Mutex::default(),
+            user: geteuid().as_raw(),
+            idle: AtomicUsize::new(0),
+            threads: AtomicUsize::new(0),
+        });
+        server.start_thread().map_err(failed("no thread"))?;
+        let attending = Arc::clone(&server);
+        let attend = move || {
+            // What is not stored then is stored in the end.
+            let _ = attending.mirror.contents.attend();
+        };
+        thread::Builder::new().name("store".into()).spawn(attend).map_err(failed("no thread"))?;
+        Ok(Notified { server, place })
+    }
+
+    /// Whether no program is left; waits so long for that.
+    pub fn ends_within(&self, limit: Duration) -> bool {
+        self.server.listener.ends_within(limit)
+    }
+
+    /// Stores what programs have written and removes the copies. Content that cannot be stored goes to the directory `keep`; a sentence
+    /// is answered about each such file.
+    pub fn finish(self, keep: &Path) -> Vec<String> {
+        let lost = self.server.mirror.contents.finish(keep);
+        self.place.remove();
+        lost
+    }
+}
+
+impl Server {
+    fn start_thread(self: &Arc<Self>) -> io::Result<()> {
+        self.threads.fetch_add(1, Ordering::AcqRel);
+        self.idle.fetch_add(1, Ordering::AcqRel);
+        let server = Arc::clone(self);
+        let spawned = thread::Builder::new().name("calls".into()).spawn(move || server.serve());
+        spawned.map(drop).inspect_err(|_| {
+            self.threads.fetch_sub(1, Ordering::AcqRel);
+            self.idle.fetch_sub(1, Ordering::AcqRel);
+        })
+    }
+
+    /// Answers calls until there are no more.
+    fn serve(self: &Arc<Self>) {
+        loop {
+            match self.listener.receive() {
+                Ok(Some(call)) => {
+                    self.idle.fetch_sub(1, Ordering::AcqRel);
+                    self.handle(&call);
+                    self.idle.fetch_add(1, Ordering::AcqRel);
+                }
+                Ok(None) if self.listener.ends_within(Duration::ZERO) => return,
+                Ok(None) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// A tree is about to be asked, which may take long: has another thread wait for calls.
+    fn wait_elsewhere(self: &Arc<Self>) {
+        if self.idle.load(Ordering::Acquire) == 0 && self.threads.load(Ordering::Acquire) < THREADS_MAX {
+            // Where none can be started, calls wait for each other.
+            let _ = self.start_thread();
+        }
+    }
+
+    fn handle(self: &Arc<Self>, call: &Call) {
+        let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call)));
+        match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
+            Ok(Reply::Pass) => self.listener.pass(call),
+            Ok(Reply::Value(value)) => self.listener.answer(call, Ok(value)),
+            Ok(Reply::File(file, close)) => self.listener.give(call, file, close),
+            Ok(Reply::Answered) => {}
+            Err(error) => self.listener.answer(call, Err(error.errno.0)),
+        }
+    }
+
+    /// The answer to a call.
+    fn answer(self: &Arc<Self>, call: &Call) -> Result<Reply> {
+        // What cannot be read the kernel cannot read either.
+        let Ok(Some(request)) = Request::of(call) else { return Ok(Reply::Pass) };
+        let process = Process { thread: call.pid.cast_signed() };
+        if let Some(reply) = self.without_path(process, &request) {
+            return reply;
+        }
+        let mut places = Vec::new();
+        for (at, how) in request.places() {
+            places.push(self.find(process, at, how)?);
+        }
+        if places.iter().all(|place| place.tree().is_none()) {
+            return self.locally(call, process, &request, &places);
+        }
+        if !self.listener.waits(call) {
+            return Ok(Reply::Answered);
+        }
+        if !process.is_of(self.user) {
+            return Err(Errno::EACCES.because("a program of another user"));
+        }
+        match &places[..] {
+            [Where::Tree(found)] => self.at_one(call, process, request, found),
+            [from, to] => self.at_two(process, &request, (from.tree(), to.tree())),
+            _ => Ok(Reply::Pass),
+        }
+    }
+
+    /// The file that a call names.
+    pub(crate) fn find(self: &Arc<Self>, process: Process, at: &At, how: How) -> Result<Where> {
+        if at.path.is_empty() && !at.may_be_empty {
+            return Ok(Where::Local);
+        }
+        let is_absolute = at.path.starts_with(b"/");
+        // Where nothing is open, the kernel says so.
+        let start = if is_absolute { Ok(Vec::new()) } else { process.file(at.dir) };
+        let Ok(mut start) = start else { return Ok(Where::Local) };
+        if !is_absolute && !start.starts_with(b"/") {
+            return Ok(Where::Local);
+        }
+        if start == b"/" {
+            start.clear();
+        }
+        let is_in_tree = self.names.shown(&start).is_some();
+        if at.path.is_empty() && !is_in_tree {
+            return Ok(Where::Local);
+        }
+        let joined = if is_absolute { None } else { Some([&start[..], b"/", &at.path].concat()) };
+        if !is_in_tree && self.names.is_local(joined.as_ref().unwrap_or(&at.path)) {
+            return Ok(Where::Local);
+        }
+        self.wait_elsewhere();
+        let how = How { seen: self.mirror.contents.stored(), ..how };
+        self.names.find(process, &start, &at.path, how)
+    }
+
+    /// Does what is asked for about one file.
+    fn at_one(
+        self: &Arc<Self>,
+        call: &Call,
+        process: Process,
+        request: Request,
+        found: &Found,
+    ) -> Result<Reply> {
+        let memory = process.memory();
+        let done = |()| Ok(Reply::Value(0));
+        match request {
+            Request::Open { at, flags, .. } if flags & libc::O_PATH != 0 => {
+                // The kernel passes no such descriptor on.
+                self.again(call, &self.place_of(found, flags)?, Vec::new(), &[(at.argument, 0)])
+            }
+            Request::Open { flags, mode, .. } => self.open(process, found, Opening { flags, mode }),
+            Request::Stat { to, .. } => {
+                self.stat(found).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
+            }
+            Request::Statx { flags, mask, to, .. } => {
+                self.statx(found, flags, mask).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
+            }
+            Request::Access { mode, .. } => self.access(found, mode).and_then(done),
+            Request::ReadLink { to, size, .. } => {
+                memory.cut(to, size, &found.there()?.readlink()?).map(Reply::Value)
+            }
+            Request::ChangeDir { .. } => self.change_directory(call, found),
+            Request::Execute { at } => self.execute(call, found, &at),
+            Request::MakeDir { mode, .. } => self.make_directory(process, found, mode).and_then(done),
+            Request::MakeNode { mode, device, .. } => {
+                self.make_node(process, found, mode, device).and_then(done)
+            }
+            Request::Remove { directory, .. } => self.remove(found, directory).and_then(done),
+            Request::SymLink { target, .. } => self.make_link(found, &target).and_then(done),
+            Request::SetMode { mode, .. } => {
+                self.set(found, SetAttrs { mode: Some(mode & 0o7777), ..SetAttrs::default() }).and_then(done)
+            }
+            Request::SetOwner { uid, gid, .. } => {
+                self.set(found, SetAttrs { uid, gid, ..SetAttrs::default() }).and_then(done)
+            }
+            Request::SetSize { size, .. } => self.set_size(found, size).and_then(done),
+            Request::SetTimes { atime, mtime, .. } => {
+                self.set(found, SetAttrs { atime, mtime, ..SetAttrs::default() }).and_then(done)
+            }
+            Request::StatFs { to, .. } => {
+                self.statfs(found).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
+            }
+            Request::GetXattr { name, to, size, .. } => {
+                memory.all(to, size, &self.xattr(found, &name)?).map(Reply::Value)
+            }
+            Request::ListXattr { to, size, .. } => {
+                memory.all(to, size, &self.xattrs(found)?).map(Reply::Value)
+            }
+            Request::SetXattr { name, value, flags, .. } => {
+                self.set_xattr(found, &name, value, flags).and_then(done)
+            }
+            Request::RemoveXattr { name, .. } => self.remove_xattr(found, &name).and_then(done),
+            Request::Watch { watcher, mask, .. } => {
+                self.watch(process, found, watcher, mask).map(Reply::Value)
+            }
+            Request::FileHandle { .. } => Err(Errno::EOPNOTSUPP.into()),
+            Request::Rename { .. }
+            | Request::Link { .. }
+            | Request::CurrentDir { .. }
+            | Request::Sync { .. } => Ok(Reply::Pass),
+        }
+    }
+
+    /// Does what is asked for about two names, of which one at least is in a tree.
+    fn at_two(
+        &self,
+        process: Process,
+        request: &Request,
+        (from, to): (Option<&Found>, Option<&Found>),
+    ) -> Result<Reply> {
+        match (request, from, to) {
+            (Request::Rename { flags, .. }, Some(from), Some(to)) => self.rename(from, to, *flags)?,
+            (Request::Link { .. }, Some(from), Some(to)) => self.link(from, to)?,
+            (_, Some(from), None) => {
+                from.there()?;
+                return Err(Errno::EXDEV.into());
+            }
+            (Request::Rename { from, .. } | Request::Link { from, .. }, ..) => {
+                process.exists(from.dir, &from.path)?;
+                return Err(Errno::EXDEV.into());
+            }
+            _ => return Ok(Reply::Pass),
+        }
+        Ok(Reply::Value(0))
+    }
+
+    /// Stores what was written to a file that is closed. If it cannot be, the user was told, and the copy stays as it is.
+    fn settle(&self, path: &[u8]) {
+        if let Ok(content) = self.mirror.content(&self.mirror.real(path)) {
+            let _ = self.mirror.contents.settle(&mut lock(&content));
+        }
+    }
+
+    /// The file that was found, as it is now that what was written to it is stored.
+    ///
+    /// # Errors
+    /// Those of looking at it again.
+    pub(crate) fn settled(&self, found: &Found) -> Result<Arc<Inode>> {
+        found.there()?;
+        self.settle(&found.path);
+        match &found.inode {
+            Some(inode) if found.seen == self.mirror.contents.stored() => Ok(Arc::clone(inode)),
+            _ => self.names.inode(&found.path).map(Arc::new),
+        }
+    }
+
+    /// Stores what was written to a file, be it closed or not.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub(crate) fn store(&self, path: &[u8]) -> Result<()> {
+        let Ok(content) = self.mirror.content(&self.mirror.real(path)) else { return Ok(()) };
+        let mut content = lock(&content);
+        self.mirror.contents.store(&mut content).and_then(|()| self.mirror.contents.settle(&mut content))
+    }
+}
+
+impl Request {
+    /// The files that it names.
+    pub(crate) fn places<'r>(&'r self) -> Vec<(&'r At, How)> {
+        let plain = |at: &'r At| (at, How { follow: at.follow, ..How::default() });
+        match self {
+            Request::Open { at, flags, resolve, .. } => {
+                let is_new = libc::O_CREAT | libc::O_EXCL;
+                let follow = at.follow && flags & is_new != is_new;
+                vec![(at, How { follow, resolve: *resolve, seen: 0 })]
+            }
+            Request::Rename { from, to, .. } | Request::Link { from, to } => vec![plain(from), plain(to)],
+            Request::CurrentDir { .. } | Request::Sync { .. } => Vec::new(),
+            Request::Stat { at, .. }
+            | Request::Statx { at, .. }
+            | Request::Access { at, .. }
+            | Request::ReadLink { at, .. }
+            | Request::ChangeDir { at }
+            | Request::Execute { at }
+            | Request::MakeDir { at, .. }
+            | Request::MakeNode { at, .. }
+            | Request::Remove { at, .. }
+            | Request::SymLink { at, .. }
+            | Request::SetMode { at, .. }
+            | Request::SetOwner { at, .. }
+            | Request::SetSize { at, .. }
+            | Request::SetTimes { at, .. }
+            | Request::StatFs { at, .. }
+            | Request::GetXattr { at, .. }
+            | Request::ListXattr { at, .. }
+            | Request::SetXattr { at, .. }
+            | Request::RemoveXattr { at, .. }
+            | Request::Watch { at, .. }
+            | Request::FileHandle { at } => vec![plain(at)],
+        }
+    }
+}
