@@ -13,7 +13,7 @@ use crate::tree_options::TreeOptions;
 use crate::trees::{Many, Tree};
 use audit::Audit;
 use clap::Args;
-use outrigger_core::{Error, Runtime, Stack};
+use outrigger_core::{Error, Runtime, Service, Stack};
 use outrigger_door_fuse::{Connection, Options, Session};
 use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Start};
 use outrigger_host::allow_descriptors;
@@ -319,15 +319,18 @@ pub fn tree(context: &Context, map: Map, command: &'static str) -> Result<Tree, 
     };
     let demux = Demux::new(names.clone(), Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>, chosen);
     let many = Many { control: demux.control(), names };
-    let whole = Stack::new(Arc::new(demux));
-    let whole = if OneUser::is_needed() {
-        // The kernel would let nobody write to files of others, whatever their modes say.
-        let one = OneUser::of_process().map_err(failed)?;
-        whole.push(one).map_err(|error| Failure::serious(error.to_string()))?
-    } else {
-        whole
-    };
-    Ok(Tree::of_many(whole.service(), many))
+    Ok(Tree::of_many(Arc::new(demux), many))
+}
+
+/// The tree for a FUSE mount. Below a user namespace with one user, the kernel would let nobody write to files of others, whatever their
+/// modes say.
+fn mounted(tree: &Tree) -> Result<Arc<dyn Service>, Failure> {
+    if !OneUser::is_needed() {
+        return Ok(Arc::clone(&tree.service));
+    }
+    let one = OneUser::of_process().map_err(failed)?;
+    let stack = Stack::new(Arc::clone(&tree.service)).push(one);
+    stack.map(Stack::service).map_err(|error| Failure::serious(error.to_string()))
 }
 
 /// The trees cannot be served.
@@ -347,8 +350,8 @@ pub fn session(context: &Context, tree: &Tree, device: OwnedFd) -> Result<Sessio
         ..Options::default()
     };
     let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
-    let session = Session::serve(Connection::from(device), Arc::clone(&tree.service), runtime, options)
-        .map_err(failed)?;
+    let session =
+        Session::serve(Connection::from(device), mounted(tree)?, runtime, options).map_err(failed)?;
     session.wait_ready(READY_DEADLINE).map_err(failed)?;
     Ok(session)
 }

@@ -34,9 +34,7 @@ pub(super) fn tree(context: &Context, overlay: &Overlay) -> Result<Tree, Failure
     );
     let mut stack = Stack::new(lower).push(union);
     if is_of_one {
-        let one = OneUser::of_process().map_err(|error| failed(Error::from(error).to_string()))?;
-        stack =
-            stack.and_then(|stack| stack.push(Permissions::new(runtime))).and_then(|stack| stack.push(one));
+        stack = stack.and_then(|stack| stack.push(Permissions::new(runtime)));
     }
     let service: Arc<dyn Service> = stack.map(Stack::service).map_err(|error| failed(error.to_string()))?;
     Ok(Tree::of_machine(service))
