@@ -154,8 +154,9 @@ impl Export {
     /// A new regular file that has `attrs` from the moment it has its name, where the tree can do that. A server that ends in the
     /// middle then leaves no file that its client, who repeats the call, would take for another's.
     async fn new_file_with(&self, cx: &Cx, dir: Node, name: &Name, attrs: SetAttrs) -> Outcome<Entry> {
-        let has = |op| self.abilities.ops.has(op);
-        if self.abilities.initial_attrs || !has(OpCode::TmpFile) || !has(OpCode::Link) {
+        let ops = &self.abilities.ops;
+        let can = ops.has(OpCode::TmpFile) && ops.has(OpCode::Link);
+        if self.abilities.initial_attrs || !can {
             return self.new_file(cx, dir, name, attrs).await;
         }
         let flags = OpenFlags::READ_WRITE;

@@ -87,13 +87,57 @@ fn failed(href: &str, status: u16) -> String {
 }
 
 impl Server {
+    /// The answer of servers that there are; the outer `None` for another request.
+    fn peculiar(
+        &self,
+        (method, path): (&str, &str),
+        head: &[String],
+        content: &[u8],
+    ) -> Option<Option<(u16, String, Vec<u8>)>> {
+        let field = |name: &str| head.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let plain = |status| Some((status, String::new(), Vec::new()));
+        let store = |content: &[u8]| drop(lock(&self.files).insert(path.to_owned(), content.to_vec()));
+        let stored = lock(&self.files).get(path).cloned();
+        Some(match (method, path) {
+            ("PROPFIND", "/untold" | "/from" | "/to") => {
+                stored.map_or_else(|| plain(404), |stored| Some(multistatus(&tagged(path, &stored))))
+            }
+            ("GET", "/untold") => {
+                let (stored, range) = (stored?, field("range")?.strip_prefix("bytes=")?.split_once('-')?);
+                let (first, last): (usize, usize) = (range.0.parse().ok()?, range.1.parse().ok()?);
+                let last = last.min(stored.len() - 1);
+                let place = format!("Content-Range: bytes {first}-{last}/{}\r\n", stored.len());
+                Some((206, place, stored[first..=last].to_vec()))
+            }
+            // Tags in this field are those of locks, and none fits.
+            ("MOVE", "/from") if field("if").is_some() || field("overwrite") == Some("F") => plain(412),
+            ("MOVE", "/from") => {
+                let moved = lock(&self.files).remove("/from")?;
+                lock(&self.files).insert("/to".to_owned(), moved);
+                plain(204)
+            }
+            ("PUT", "/half") => {
+                store(&content[..content.len() / 2]);
+                plain(201)
+            }
+            ("PUT", "/nothing") => plain(201),
+            ("PUT", "/empty") => {
+                store(content);
+                plain(if field("content-length") == Some("0") { 201 } else { 500 })
+            }
+            _ => return None,
+        })
+    }
+
     fn answer(
         &self,
         (method, path): (&str, &str),
         head: &[String],
         content: Vec<u8>,
     ) -> Option<(u16, String, Vec<u8>)> {
-        let field = |name: &str| head.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        if let Some(answer) = self.peculiar((method, path), head, &content) {
+            return answer;
+        }
         let plain = |status| Some((status, String::new(), Vec::new()));
         let in_path = path.rsplit('-').next().and_then(|status| status.trim_matches('/').parse().ok());
         let stored = lock(&self.files).get(path).cloned();
@@ -113,32 +157,6 @@ impl Server {
             }
             ("PROPFIND", "/away") => {
                 Some((302, "Location: http://u:p@127.0.0.2/?secret\r\n".into(), Vec::new()))
-            }
-            ("PROPFIND", "/untold" | "/from" | "/to") => {
-                stored.map_or_else(|| plain(404), |stored| Some(multistatus(&tagged(path, &stored))))
-            }
-            ("GET", "/untold") => {
-                let (stored, range) = (stored?, field("range")?.strip_prefix("bytes=")?.split_once('-')?);
-                let (first, last): (usize, usize) = (range.0.parse().ok()?, range.1.parse().ok()?);
-                let last = last.min(stored.len() - 1);
-                let place = format!("Content-Range: bytes {first}-{last}/{}\r\n", stored.len());
-                Some((206, place, stored[first..=last].to_vec()))
-            }
-            // Tags in this field are those of locks, and none fits.
-            ("MOVE", "/from") if field("if").is_some() || field("overwrite") == Some("F") => plain(412),
-            ("MOVE", "/from") => {
-                let moved = lock(&self.files).remove("/from")?;
-                lock(&self.files).insert("/to".to_owned(), moved);
-                plain(204)
-            }
-            ("PUT", "/half") => {
-                lock(&self.files).insert(path.to_owned(), content[..content.len() / 2].to_vec());
-                plain(201)
-            }
-            ("PUT", "/nothing") => plain(201),
-            ("PUT", "/empty") => {
-                lock(&self.files).insert(path.to_owned(), content);
-                plain(if field("content-length") == Some("0") { 201 } else { 500 })
             }
             ("PROPFIND", _) => match stored {
                 Some(stored) => Some(multistatus(&resource(path, Some(stored.len())))),
