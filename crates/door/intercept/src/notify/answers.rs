@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What programs ask about files of trees.
 
-use super::decode::Request;
+use super::decode::Asked;
 use super::mirror::os;
 use super::names::Found;
 use super::process::Process;
@@ -45,9 +45,9 @@ fn without(error: Error) -> Error {
 
 impl Server {
     /// Answers what is asked about no path, and what is a path in the mirror already.
-    pub(crate) fn without_path(&self, process: Process, request: &Request) -> Option<Result<Reply>> {
+    pub(crate) fn without_path(&self, process: Process, request: &Asked) -> Option<Result<Reply>> {
         match request {
-            Request::CurrentDir { to, size } => {
+            Asked::CurrentDir { to, size } => {
                 let here = process.file(libc::AT_FDCWD).ok()?;
                 let here = self.names.shown(&here)?;
                 let path = [if here.is_empty() { b"/" } else { here }, b"\0"].concat();
@@ -55,12 +55,12 @@ impl Server {
                 let written = fits.and_then(|()| process.memory().write(*to, &path));
                 Some(written.map(|()| Reply::Value(path.len() as i64)))
             }
-            Request::Sync { file, data_only } => {
+            Asked::Sync { file, data_only } => {
                 let path = process.file(*file).ok()?;
                 let path = self.names.shown(&path)?;
                 Some(self.sync(path, *data_only))
             }
-            Request::ReadLink { at, to, size } => {
+            Asked::ReadLink { at, to, size } => {
                 let path = if at.path.starts_with(b"/") {
                     at.path.clone()
                 } else if at.path.is_empty() {
@@ -71,7 +71,7 @@ impl Server {
                 let target = self.magic(process, &path)?;
                 Some(process.memory().cut(*to, *size, &target).map(Reply::Value))
             }
-            Request::ChangeDir { at } | Request::Execute { at } | Request::Open { at, .. } => {
+            Asked::ChangeDir { at } | Asked::Execute { at } | Asked::Open { at, .. } => {
                 self.names.shown(&at.path)?;
                 let mut redirected = super::mirror::lock(&self.redirected);
                 (redirected.get(&process.thread) == Some(&at.path)).then(|| {

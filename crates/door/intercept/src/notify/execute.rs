@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Executing files of trees, and changing to directories there: the program does it, on the copy.
 
-use super::decode::{At, Request};
+use super::decode::{Asked, At};
 use super::listener::Call;
 use super::mirror::lock;
 use super::names::{Found, How, Where};
@@ -97,13 +97,13 @@ impl Server {
         self: &Arc<Self>,
         call: &Call,
         process: Process,
-        request: &Request,
+        request: &Asked,
         places: &[Where],
     ) -> Result<Reply> {
         if places.iter().any(|place| matches!(place, Where::Beyond(_))) {
             return self.beyond(call, request, places);
         }
-        let Request::Execute { at } = request else { return Ok(Reply::Pass) };
+        let Asked::Execute { at } = request else { return Ok(Reply::Pass) };
         if at.path.is_empty() {
             return Ok(Reply::Pass);
         }
@@ -121,7 +121,7 @@ impl Server {
     }
 
     /// Has the program begin the call again with paths that the kernel knows.
-    fn beyond(&self, call: &Call, request: &Request, places: &[Where]) -> Result<Reply> {
+    fn beyond(&self, call: &Call, request: &Asked, places: &[Where]) -> Result<Reply> {
         let thread = call.pid.cast_signed();
         let (mut bytes, mut arguments) = (Vec::new(), Vec::new());
         for ((at, _), place) in request.places().into_iter().zip(places) {
