@@ -106,7 +106,7 @@ pub fn answer(
         ..Settings::default()
     };
     let client = Client::new(Arc::clone(&tree.service), runtime, settings);
-    let notified = Notified::serve(listener, prefixes, client, &std::env::temp_dir())
+    let notified = Notified::serve(listener, prefixes, client, &std::env::temp_dir(), kept())
         .map_err(|why| Failure::serious(format!("the trees cannot be served: {why}")))?;
     let phase = Arc::new(Phase::default());
     forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
@@ -114,7 +114,7 @@ pub fn answer(
     let status = ended(&mut child).map_err(failed)?;
     if let Err(why) = executed {
         context.end_with(code(status));
-        notified.finish(&kept());
+        notified.finish();
         return Err(Failure::serious(why));
     }
     phase.ended.store(true, Ordering::Release);
@@ -123,7 +123,7 @@ pub fn answer(
         notified.ends_within(limit)
     };
     wait_for_others(ends_within, &phase);
-    let lost = notified.finish(&kept());
+    let lost = notified.finish();
     match &lost[..] {
         [] => Ok(status),
         _ => Err(Failure::serious(lost.join("; "))),

@@ -9,6 +9,9 @@ use outrigger_core::{Errno, Result, SetTime, Time};
 /// The longest value of an extended attribute (`XATTR_SIZE_MAX`).
 const XATTR_MAX: u64 = 65536;
 
+/// What openat2(2) knows of what a path may lead over (`RESOLVE_*`).
+const RESOLVE_ALL: u64 = 0x3f;
+
 /// A file, as a call names it.
 #[derive(Debug)]
 pub(crate) struct At {
@@ -20,6 +23,8 @@ pub(crate) struct At {
     pub(crate) follow: bool,
     /// Whether an empty path is no error.
     pub(crate) may_be_empty: bool,
+    /// Whether it is an open file, and no path.
+    pub(crate) is_open: bool,
     /// The number of the argument that is the address of the path.
     pub(crate) argument: usize,
 }
@@ -74,7 +79,7 @@ impl Arguments {
     /// The path that this argument is, from the working directory.
     fn path(&self, index: usize, follow: bool) -> Result<At> {
         let path = self.memory.path(self.values[index])?;
-        Ok(At { dir: AT_FDCWD, path, follow, may_be_empty: false, argument: index })
+        Ok(At { dir: AT_FDCWD, path, follow, may_be_empty: false, is_open: false, argument: index })
     }
 
     /// A directory and a path beside it.
@@ -86,14 +91,21 @@ impl Arguments {
     fn at_with(&self, index: usize, flags: i32) -> Result<At> {
         let may_be_empty = flags & AT_EMPTY_PATH != 0;
         if may_be_empty && self.values[index + 1] == 0 {
-            return Ok(self.descriptor(index));
+            return Ok(At { is_open: false, ..self.descriptor(index) });
         }
         Ok(At { may_be_empty, ..self.at(index, flags & AT_SYMLINK_NOFOLLOW == 0)? })
     }
 
     /// An open file.
     fn descriptor(&self, index: usize) -> At {
-        At { dir: self.flags(index), path: Vec::new(), follow: false, may_be_empty: true, argument: index }
+        At {
+            dir: self.flags(index),
+            path: Vec::new(),
+            follow: false,
+            may_be_empty: true,
+            is_open: true,
+            argument: index,
+        }
     }
 
     /// Two times of `size` bytes each; none given is now.
@@ -171,6 +183,9 @@ impl Arguments {
         let bytes = self.memory.read::<24>(self.values[2])?;
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
         let flags = i32::try_from(word(0)).map_err(|_| Errno::EINVAL)?;
+        if self.values[3] < bytes.len() as u64 || word(2) & !RESOLVE_ALL != 0 {
+            return Err(Errno::EINVAL.into());
+        }
         let at = self.at(0, flags & O_NOFOLLOW == 0)?;
         Ok(Asked::Open { at, flags, mode: word(1) as u32, resolve: word(2) })
     }

@@ -69,6 +69,8 @@ pub(crate) struct Found {
     pub(crate) parent: Option<Arc<Inode>>,
     /// Whether the path ends with a slash: only a directory will do.
     pub(crate) slash: bool,
+    /// Whether the path ends with `.` or `..`.
+    pub(crate) dots: usize,
     /// How often content had been stored when the file was looked at ([`super::content::Contents::stored`]).
     pub(crate) seen: u64,
 }
@@ -150,9 +152,10 @@ impl Names {
         self.trees.iter().any(|shown| shown.path.len() > path.len() && is_below(&shown.path, path))
     }
 
-    /// The path that the program knows for one in the mirror.
+    /// The path that the program knows for one in the mirror; none for a file there that has no name any more.
     pub(crate) fn shown<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
-        is_below(path, &self.mirror).then(|| &path[self.mirror.len()..])
+        let is_gone = |path: &[u8]| path.ends_with(DELETED) && statat(CWD, path, AtFlags::empty()).is_err();
+        (is_below(path, &self.mirror) && !is_gone(path)).then(|| &path[self.mirror.len()..])
     }
 
     /// Whether a path is known to lead to a local file, without looking at each name on the way.
@@ -194,6 +197,12 @@ impl Names {
         let start = shown.unwrap_or(start);
         let mut walk = Walk {
             crossed: shown.is_some(),
+            from: shown.and_then(|shown| self.tree_of(shown)),
+            dots: match path.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty()) {
+                Some(b".") => 1,
+                Some(b"..") => 2,
+                _ => 0,
+            },
             names: self,
             process,
             at: start.to_vec(),
@@ -206,7 +215,15 @@ impl Names {
         };
         let slash = path.ends_with(b"/") || path.ends_with(b"/.") || path == b".";
         walk.add(path)?;
-        if walk.go(slash)? { walk.end(slash) } else { Ok(walk.local(slash)) }
+        let stays = how.resolve & libc::RESOLVE_NO_XDEV != 0;
+        let from = walk.from;
+        let found = if walk.go(slash)? { walk.end(slash)? } else { walk.local(slash) };
+        let leaves = match &found {
+            Where::Local => false,
+            Where::Beyond(_) => true,
+            Where::Tree(found) => found.tree != from,
+        };
+        if stays && leaves { Err(Errno::EXDEV.into()) } else { Ok(found) }
     }
 
     /// The file at a path without symbolic links.
@@ -240,6 +257,9 @@ struct Walk<'n> {
     links: usize,
     /// Whether there was a tree on the way.
     crossed: bool,
+    /// The tree where the path begins.
+    from: Option<usize>,
+    dots: usize,
     /// Directories of trees on the way: the length of their path.
     known: Vec<(usize, Arc<Inode>)>,
     how: How,
@@ -369,7 +389,8 @@ impl Walk<'_> {
                 let target = target.as_bytes();
                 // Files that are open, and have no path.
                 let is_magic = next.starts_with(b"/proc/");
-                if is_magic && (!target.starts_with(b"/") || target.ends_with(DELETED)) {
+                let is_refused = self.how.resolve & libc::RESOLVE_NO_MAGICLINKS != 0;
+                if is_magic && (is_refused || !target.starts_with(b"/") || target.ends_with(DELETED)) {
                     return Ok(self.stop(next));
                 }
                 self.follow(target)?;
@@ -413,7 +434,15 @@ impl Walk<'_> {
             let is_between = !path.is_empty()
                 && self.names.is_above(&path)
                 && statat(CWD, &path[..], AtFlags::empty()).is_err();
-            let found = Found { path, tree: None, inode: None, parent: None, slash, seen: self.how.seen };
+            let found = Found {
+                path,
+                tree: None,
+                inode: None,
+                parent: None,
+                slash,
+                dots: self.dots,
+                seen: self.how.seen,
+            };
             return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
         };
         let is_known = self.known.last().is_some_and(|(length, _)| *length == path.len());
@@ -432,7 +461,15 @@ impl Walk<'_> {
             self.at.truncate(above(&path).len());
             Some(self.here()?)
         };
-        Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, seen: self.how.seen }))
+        Ok(Where::Tree(Found {
+            path,
+            tree: Some(tree),
+            inode,
+            parent,
+            slash,
+            dots: self.dots,
+            seen: self.how.seen,
+        }))
     }
 }
 

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -55,11 +55,12 @@ pub(crate) struct Server {
 pub struct Notified {
     server: Arc<Server>,
     place: Place,
+    keep: PathBuf,
 }
 
 impl Notified {
     /// Answers the calls that come from a process under the filter, with the trees of `client` under their prefixes. Content that was looked
-    /// at is in a private directory below `base`.
+    /// at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`.
     ///
     /// # Errors
     /// A sentence about what cannot be made.
@@ -68,8 +69,9 @@ impl Notified {
         prefixes: &[Prefix],
         client: Client,
         base: &Path,
+        keep: PathBuf,
     ) -> std::result::Result<Self, String> {
-        let place = Place::make(base)?;
+        let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, client, &place.mirror()).map_err(|error| error.to_string())?;
         let server = Arc::new(Server {
@@ -88,7 +90,7 @@ impl Notified {
             let _ = attending.mirror.contents.attend();
         };
         thread::Builder::new().name("store".into()).spawn(attend).map_err(failed("no thread"))?;
-        Ok(Notified { server, place })
+        Ok(Notified { server, place, keep })
     }
 
     /// Whether no program is left; waits so long for that.
@@ -96,10 +98,9 @@ impl Notified {
         self.server.listener.ends_within(limit)
     }
 
-    /// Stores what programs have written and removes the copies. Content that cannot be stored goes to the directory `keep`; a sentence
-    /// is answered about each such file.
-    pub fn finish(self, keep: &Path) -> Vec<String> {
-        let lost = self.server.mirror.contents.finish(keep);
+    /// Stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
+    pub fn finish(self) -> Vec<String> {
+        let lost = self.server.mirror.contents.finish(&self.keep);
         self.place.remove();
         lost
     }
@@ -198,6 +199,9 @@ impl Server {
         let is_in_tree = self.names.shown(&start).is_some();
         if at.path.is_empty() && !is_in_tree {
             return Ok(Where::Local);
+        }
+        if at.is_open && process.is_name(at.dir)? {
+            return Err(Errno::EBADF.into());
         }
         let joined = if is_absolute { None } else { Some([&start[..], b"/", &at.path].concat()) };
         if !is_in_tree && self.names.is_local(joined.as_ref().unwrap_or(&at.path)) {
