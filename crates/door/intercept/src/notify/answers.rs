@@ -9,7 +9,7 @@ use super::server::{Reply, Server};
 use libc::{AT_SYMLINK_NOFOLLOW, X_OK};
 use outrigger_client::Inode;
 use outrigger_core::attr::MODE_KIND;
-use outrigger_core::ops::{StatFs, XattrFlags};
+use outrigger_core::ops::{Access, OpCode, StatFs, XattrFlags};
 use outrigger_core::reply::FsStat;
 use outrigger_core::{Errno, Error, FileKind, Result, SetAttrs, XattrName};
 use rustix::fs::inotify::{WatchFlags, add_watch};
@@ -20,6 +20,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// All that access(2) asks for: reading, writing, executing.
+const ALL: u32 = 7;
 
 /// A structure of the system, as bytes for a program.
 fn bytes_of<T>(call: impl FnOnce(*mut T) -> libc::c_int, patch: impl FnOnce(&mut T)) -> Result<Vec<u8>> {
@@ -140,13 +143,20 @@ impl Server {
         )
     }
 
-    /// Whether a file is there, and may be executed. Everything else the tree decides when it is done.
+    /// Whether a file is there, and may be used like that. Where the tree does not know, it may be executed if somebody may, and
+    /// everything else is decided when it is done.
     pub(crate) fn access(&self, found: &Found, mode: u32) -> Result<()> {
         if found.tree.is_none() {
             return Ok(());
         }
-        let inode = found.there()?;
-        let wants = mode & X_OK.unsigned_abs() != 0 && !inode.is_dir();
+        let (inode, mask) = (found.there()?, mode & ALL);
+        if mask != 0 && inode.client().has(OpCode::Access) {
+            match inode.client().call(Access { node: inode.node(), mask }) {
+                Err(error) if error.errno == Errno::ENOSYS => {}
+                granted => return granted?.all(mask),
+            }
+        }
+        let wants = mask & X_OK.unsigned_abs() != 0 && !inode.is_dir();
         if wants && inode.attr().mode & 0o111 == 0 { Err(Errno::EACCES.into()) } else { Ok(()) }
     }
 

@@ -267,11 +267,13 @@ impl Contents {
     pub(crate) fn moved(&self, from: &Path, to: &Path) -> Result<()> {
         for entry in std::fs::read_dir(&self.notes)? {
             let note = entry?.path();
-            let real = std::fs::read_link(&note)?;
+            // One that is gone meanwhile is of content that is stored.
+            let Ok(real) = std::fs::read_link(&note) else { continue };
             if let Ok(below) = real.strip_prefix(from) {
                 let place = if below.as_os_str().is_empty() { to.to_owned() } else { to.join(below) };
-                std::fs::remove_file(&note)?;
-                os(symlink(&place, &note))?;
+                if std::fs::remove_file(&note).is_ok() {
+                    os(symlink(&place, &note))?;
+                }
             }
         }
         Ok(())

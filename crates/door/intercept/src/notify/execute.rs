@@ -67,7 +67,10 @@ impl Server {
     /// Changes the program's working directory to one in a tree.
     pub(crate) fn change_directory(&self, call: &Call, found: &Found) -> Result<Reply> {
         let real = match &found.inode {
-            Some(inode) if inode.is_dir() => self.mirror.copy(&found.path, inode)?,
+            Some(inode) if inode.is_dir() => {
+                self.access(found, libc::X_OK.unsigned_abs())?;
+                self.mirror.copy(&found.path, inode)?
+            }
             Some(_) => return Err(Errno::ENOTDIR.into()),
             None if found.tree.is_none() => self.mirror.between(&found.path, &self.names)?,
             None => return Err(Errno::ENOENT.into()),

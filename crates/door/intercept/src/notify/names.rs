@@ -9,9 +9,10 @@ use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, FileKind, Name, Result};
 use rustix::fs::{AtFlags, CWD, FileType, readlinkat, statat};
 use std::ffi::OsStr;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The most symbolic links on one way, as path_resolution(7) has it.
 const LINKS: usize = 40;
@@ -27,6 +28,7 @@ struct Shown {
 /// Where trees are.
 pub(crate) struct Names {
     client: Client,
+    root: OnceLock<Inode>,
     /// The longest paths first.
     trees: Vec<Shown>,
     /// Whether one of them covers a directory of this machine, into which local names may lead.
@@ -134,7 +136,13 @@ impl Names {
         }
         trees.sort_by_key(|shown| std::cmp::Reverse(shown.path.len()));
         let covers = prefixes.iter().any(|prefix| prefix.path.symlink_metadata().is_ok());
-        Ok(Names { client, trees, covers, mirror: mirror.as_os_str().as_bytes().to_vec() })
+        Ok(Names {
+            client,
+            root: OnceLock::new(),
+            trees,
+            covers,
+            mirror: mirror.as_os_str().as_bytes().to_vec(),
+        })
     }
 
     /// The number of the tree that a path is in.
@@ -229,12 +237,30 @@ impl Names {
     /// The file at a path without symbolic links.
     pub(crate) fn inode(&self, path: &[u8]) -> Result<Inode> {
         let tree = &self.trees[self.tree_of(path).ok_or(Errno::ENOENT)?];
-        let mut inode = self.client.root()?.lookup(&tree.name)?;
-        let names = path[tree.path.len()..].split(|&byte| byte == b'/').filter(|name| !name.is_empty());
-        for name in names {
-            inode = inode.lookup(&Name::new(name.to_vec())?)?;
+        let below = path[tree.path.len()..].split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        let below = below.map(|name| Name::new(name.to_vec()));
+        let names = iter::once(Ok(tree.name.clone())).chain(below).collect::<Result<Vec<_>>>()?;
+        let mut found = self.root()?.descend(&names)?;
+        let mut count = found.len();
+        while let (Some(inode), Some(left)) = (found.pop(), names.get(count..)) {
+            if left.is_empty() {
+                return Ok(inode);
+            }
+            found = inode.descend(left)?;
+            count += found.len();
         }
-        Ok(inode)
+        Err(Errno::ENOENT.into())
+    }
+
+    /// The directory of all trees.
+    fn root(&self) -> Result<&Inode> {
+        match self.root.get() {
+            Some(root) => Ok(root),
+            None => {
+                let root = self.client.root()?;
+                Ok(self.root.get_or_init(|| root))
+            }
+        }
     }
 
     /// Names of trees, and of directories on the way to them, in a directory.
