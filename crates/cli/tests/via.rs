@@ -344,3 +344,21 @@ signal.setitimer(signal.ITIMER_REAL, 0)
     assert_eq!(fs::read_to_string(place.at("tree/7-4")).unwrap(), "/data/7-4".repeat(49));
     within("the copies are gone", || fs::read_dir(place.at("copies")).unwrap().count() == 0);
 }
+
+#[test]
+fn where_no_namespace_can_be_made_system_calls_are_answered() {
+    if !has("unshare") || !has("setpriv") {
+        return;
+    }
+    let place = place();
+    // A user namespace of its own has limits of its own.
+    let setup = format!(
+        "echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all {PROGRAM} run -v \
+            --no-hosts --map /data=tree sh -c 'cat /data/sub/file; cd /data; echo new >new; chmod 600 new; grep CapEff /proc/self/status'"
+    );
+    let said = place.run_as("unshare", &["-Ur", "sh", "-c", &setup]);
+    assert!(said.err.starts_with("outrigger run: via seccomp (not namespace: no user namespace"), "{said:?}");
+    assert!(said.err.contains("max_user_namespaces is 0"), "{said:?}");
+    assert_eq!(said.ok(), "content\nCapEff:\t0000000000000000\n");
+    assert_eq!(fs::metadata(place.at("tree/new")).unwrap().permissions().mode() & 0o777, 0o600);
+}

@@ -174,6 +174,7 @@ impl Names {
             || is_magic(b"/proc")
             || is_magic(b"/dev")
             || is_below(path, &self.mirror)
+            || self.tree_of(path).is_some()
         {
             return false;
         }
