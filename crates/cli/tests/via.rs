@@ -262,7 +262,7 @@ fn a_tree_that_does_not_answer_stops_no_other_call() {
 }
 
 #[test]
-fn what_a_server_leaves_that_was_killed_is_removed_but_for_what_was_written() {
+fn what_a_server_leaves_that_was_killed_is_removed_and_what_was_written_kept() {
     let place = place();
     for (before, is_left) in
         [("cat /data/sub/file", false), ("exec 3>/data/new; echo precious >&3; echo", true)]
@@ -280,12 +280,10 @@ fn what_a_server_leaves_that_was_killed_is_removed_but_for_what_was_written() {
         assert_eq!(lines.count(), 0, "no program can be started");
         let next = run(&place, &[], &["true"]);
         assert_eq!(next.err.contains("was killed before it had stored"), is_left, "{next:?}");
-        let left = || fs::read_dir(place.at("copies")).unwrap().map(|entry| entry.unwrap().path());
-        assert_eq!(left().count(), usize::from(is_left));
-        for place in left() {
-            let note = fs::read_dir(place.join("written")).unwrap().next().unwrap().unwrap();
-            assert_eq!(fs::read_to_string(note.path()).unwrap(), "precious\n");
-        }
+        assert_eq!(fs::read_dir(place.at("copies")).unwrap().count(), 0);
+        let kept = fs::read_dir(place.at("state/outrigger/unsaved")).into_iter().flatten();
+        let kept: Vec<_> = kept.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
+        assert_eq!(kept, if is_left { vec!["precious\n"] } else { vec![] });
     }
 }
 
@@ -345,4 +343,22 @@ signal.setitimer(signal.ITIMER_REAL, 0)
     python(&place, text);
     assert_eq!(fs::read_to_string(place.at("tree/7-4")).unwrap(), "/data/7-4".repeat(49));
     within("the copies are gone", || fs::read_dir(place.at("copies")).unwrap().count() == 0);
+}
+
+#[test]
+fn where_no_namespace_can_be_made_system_calls_are_answered() {
+    if !has("unshare") || !has("setpriv") {
+        return;
+    }
+    let place = place();
+    // A user namespace of its own has limits of its own.
+    let setup = format!(
+        "echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all {PROGRAM} run -v \
+            --no-hosts --map /data=tree sh -c 'cat /data/sub/file; cd /data; echo new >new; chmod 600 new; grep CapEff /proc/self/status'"
+    );
+    let said = place.run_as("unshare", &["-Ur", "sh", "-c", &setup]);
+    assert!(said.err.starts_with("outrigger run: via seccomp (not namespace: no user namespace"), "{said:?}");
+    assert!(said.err.contains("max_user_namespaces is 0"), "{said:?}");
+    assert_eq!(said.ok(), "content\nCapEff:\t0000000000000000\n");
+    assert_eq!(fs::metadata(place.at("tree/new")).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -138,7 +138,7 @@ impl Inode {
     ///
     /// # Errors
     /// As [`Inode::lookup`] of the first name.
-    pub(crate) fn descend(&self, names: &[Name]) -> Result<Vec<Inode>> {
+    pub fn descend(&self, names: &[Name]) -> Result<Vec<Inode>> {
         let client = &self.held.client;
         if names.len() > 1 && client.has(OpCode::Walk) {
             let entries = client.call(Walk { dir: self.node(), names: names.to_vec() })?;

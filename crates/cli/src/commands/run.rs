@@ -70,6 +70,11 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 /// the superuser runs them. The trees stay until all that the program has started has
 /// ended, and what was written is stored; Ctrl-C then takes them away before (ENOTCONN).
 ///
+/// Where this system permits no user namespaces, or no /dev/fuse, the program's system calls
+/// with paths are answered instead (--via seccomp): files of trees are fetched when they are
+/// opened, and stored when they are closed. `outrigger doctor` tries both ways. What cannot
+/// be stored is kept in $XDG_STATE_HOME/outrigger/unsaved, and is no success.
+///
 /// With --cow, the program sees all local files, and may change them: what it changes goes
 /// to an overlay, and the real files stay as they are. `outrigger diff` shows the changes,
 /// `outrigger commit` makes them those of the real files, and `outrigger discard` gives

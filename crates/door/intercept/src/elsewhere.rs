@@ -4,7 +4,7 @@
 use crate::launch::Prefix;
 use outrigger_client::Client;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Programs whose calls are answered: none.
@@ -15,7 +15,7 @@ impl Notified {
     ///
     /// # Errors
     /// Always.
-    pub fn serve(_: OwnedFd, _: &[Prefix], _: Client, _: &Path) -> Result<Self, String> {
+    pub fn serve(_: OwnedFd, _: &[Prefix], _: Client, _: &Path, _: PathBuf) -> Result<Self, String> {
         Err("system calls are answered on x86-64 only".to_owned())
     }
 
@@ -25,7 +25,7 @@ impl Notified {
     }
 
     /// Ends it.
-    pub fn finish(self, _: &Path) -> Vec<String> {
+    pub fn finish(self) -> Vec<String> {
         match self {}
     }
 }

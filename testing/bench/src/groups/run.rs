@@ -16,6 +16,7 @@ use std::process::Command;
 
 const NATIVE: &str = "native";
 const RUN: &str = "outrigger run";
+const SECCOMP: &str = "run --via seccomp";
 /// Where the tree stands for the program.
 const PREFIX: &str = "/outrigger-bench";
 /// System calls of one sample.
@@ -76,7 +77,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let local = tree.join("file");
     let on = |what, call, path: &Path, ways: &[&Way]| row(bench, what, (calls, call), path, ways);
     let all: Vec<&Way> = ways.iter().collect();
-    let ours: Vec<&Way> = ways.iter().filter(|way| [NATIVE, RUN].contains(&way.name)).collect();
+    let ours: Vec<&Way> = ways.iter().filter(|way| [NATIVE, RUN, SECCOMP].contains(&way.name)).collect();
     let goal = |factor| Goal::Below { subject: RUN, factor, than: NATIVE };
     let shown = Path::new(PREFIX).join("file");
     let rows = vec![
@@ -116,9 +117,15 @@ fn ways(bench: &Bench, tree: &Path) -> Vec<Way> {
     let mut map = OsString::from(format!("{PREFIX}="));
     map.push(tree);
     let words = |words: &[&OsStr]| words.iter().map(|&word| word.to_owned()).collect();
-    let ours = ["run", "--no-hosts", "--mounts", "/dev/null", "--map"].map(OsStr::new);
-    let ours = [&[bench.outrigger.as_os_str()][..], &ours, &[&map]].concat();
-    let mut ways = vec![Way { name: NATIVE, words: Vec::new() }, Way { name: RUN, words: words(&ours) }];
+    let ours = |via: &str| {
+        let options = ["run", "--via", via, "--no-hosts", "--mounts", "/dev/null", "--map"].map(OsStr::new);
+        words(&[&[bench.outrigger.as_os_str()][..], &options, &[&map]].concat())
+    };
+    let mut ways = vec![
+        Way { name: NATIVE, words: Vec::new() },
+        Way { name: RUN, words: ours("namespace") },
+        Way { name: SECCOMP, words: ours("seccomp") },
+    ];
     let peers = &bench.peers;
     for (name, program, options) in [
         ("bwrap", &peers.bwrap, &["--dev-bind", "/", "/"][..]),
@@ -148,7 +155,7 @@ fn compared(
     (local, shown): (&Path, &Path),
     ways: &[&Way],
 ) -> Result<Row> {
-    let path = |way: &Way| if way.name == RUN { shown } else { local };
+    let path = |way: &Way| if [RUN, SECCOMP].contains(&way.name) { shown } else { local };
     let samplers = ways.iter().map(|way| (way.name, sampler(bench, way, (calls, call), path(way)))).collect();
     in_turns(what, Unit::Microseconds, bench.effort.rounds, samplers)
 }

@@ -10,16 +10,21 @@ use outrigger_client::{Client, Settings};
 use outrigger_core::{Credentials, Runtime};
 use outrigger_door_intercept::{Filtered, Launch, Launched, Notified, Prefix, Start};
 use outrigger_host::{allow_descriptors, users_state};
+use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, set_child_subreaper, waitpid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// How often programs are let go of that have ended.
+const REAP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// The mechanisms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -90,6 +95,8 @@ pub fn answer(
 ) -> Result<ExitStatus, Failure> {
     let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
     allow_descriptors();
+    // Where only ancestors may look at a process (yama(5)), this one has to be that of all.
+    set_child_subreaper(Some(Pid::INIT)).map_err(|error| failed(error.into()))?;
     let Filtered { mut child, listener, waiting } = filtered;
     let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -99,7 +106,7 @@ pub fn answer(
         ..Settings::default()
     };
     let client = Client::new(Arc::clone(&tree.service), runtime, settings);
-    let notified = Notified::serve(listener, prefixes, client, &std::env::temp_dir())
+    let notified = Notified::serve(listener, prefixes, client, &std::env::temp_dir(), kept())
         .map_err(|why| Failure::serious(format!("the trees cannot be served: {why}")))?;
     let phase = Arc::new(Phase::default());
     forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
@@ -107,12 +114,16 @@ pub fn answer(
     let status = ended(&mut child).map_err(failed)?;
     if let Err(why) = executed {
         context.end_with(code(status));
-        notified.finish(&kept());
+        notified.finish();
         return Err(Failure::serious(why));
     }
     phase.ended.store(true, Ordering::Release);
-    wait_for_others(|limit| notified.ends_within(limit), &phase);
-    let lost = notified.finish(&kept());
+    let ends_within = |limit| {
+        reap(None);
+        notified.ends_within(limit)
+    };
+    wait_for_others(ends_within, &phase);
+    let lost = notified.finish();
     match &lost[..] {
         [] => Ok(status),
         _ => Err(Failure::serious(lost.join("; "))),
@@ -123,12 +134,35 @@ pub fn answer(
 fn ended(child: &mut Child) -> io::Result<ExitStatus> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
-    while let Err(error) = poll(&mut [PollFd::new(&process, PollFlags::IN)], None) {
-        if error != rustix::io::Errno::INTR {
-            return Err(error.into());
+    loop {
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&REAP)) {
+            Ok(0) => reap(Some(pid)),
+            Ok(_) => return child.wait(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    child.wait()
+}
+
+/// Lets go of programs that have ended, and whose parents had ended before: they are children of this process then. Others that this
+/// process has started are under one filter less. The program itself is waited for elsewhere.
+fn reap(program: Option<Pid>) {
+    let field = |pid: &str, name: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix(name).map(|value| value.trim().to_owned()))
+    };
+    let filters = |pid: &str| field(pid, "Seccomp_filters:")?.parse::<u32>().ok();
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let children: String =
+        tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect();
+    for child in children.split_whitespace() {
+        let has_ended = field(child, "State:").is_some_and(|state| state.starts_with('Z'));
+        let pid = child.parse().ok().and_then(Pid::from_raw);
+        if has_ended && pid != program && filters(child) > filters("self") {
+            // There is nothing to be told about it.
+            let _ = waitpid(pid, WaitOptions::NOHANG);
+        }
+    }
 }
 
 /// Where content goes that no tree takes.

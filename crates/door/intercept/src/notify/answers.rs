@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What programs ask about files of trees.
 
-use super::decode::Request;
+use super::decode::Asked;
 use super::mirror::os;
 use super::names::Found;
 use super::process::Process;
@@ -9,7 +9,7 @@ use super::server::{Reply, Server};
 use libc::{AT_SYMLINK_NOFOLLOW, X_OK};
 use outrigger_client::Inode;
 use outrigger_core::attr::MODE_KIND;
-use outrigger_core::ops::{StatFs, XattrFlags};
+use outrigger_core::ops::{Access, OpCode, StatFs, XattrFlags};
 use outrigger_core::reply::FsStat;
 use outrigger_core::{Errno, Error, FileKind, Result, SetAttrs, XattrName};
 use rustix::fs::inotify::{WatchFlags, add_watch};
@@ -20,6 +20,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// All that access(2) asks for: reading, writing, executing.
+const ALL: u32 = 7;
 
 /// A structure of the system, as bytes for a program.
 fn bytes_of<T>(call: impl FnOnce(*mut T) -> libc::c_int, patch: impl FnOnce(&mut T)) -> Result<Vec<u8>> {
@@ -45,9 +48,9 @@ fn without(error: Error) -> Error {
 
 impl Server {
     /// Answers what is asked about no path, and what is a path in the mirror already.
-    pub(crate) fn without_path(&self, process: Process, request: &Request) -> Option<Result<Reply>> {
+    pub(crate) fn without_path(&self, process: Process, request: &Asked) -> Option<Result<Reply>> {
         match request {
-            Request::CurrentDir { to, size } => {
+            Asked::CurrentDir { to, size } => {
                 let here = process.file(libc::AT_FDCWD).ok()?;
                 let here = self.names.shown(&here)?;
                 let path = [if here.is_empty() { b"/" } else { here }, b"\0"].concat();
@@ -55,12 +58,12 @@ impl Server {
                 let written = fits.and_then(|()| process.memory().write(*to, &path));
                 Some(written.map(|()| Reply::Value(path.len() as i64)))
             }
-            Request::Sync { file, data_only } => {
+            Asked::Sync { file, data_only } => {
                 let path = process.file(*file).ok()?;
                 let path = self.names.shown(&path)?;
                 Some(self.sync(path, *data_only))
             }
-            Request::ReadLink { at, to, size } => {
+            Asked::ReadLink { at, to, size } => {
                 let path = if at.path.starts_with(b"/") {
                     at.path.clone()
                 } else if at.path.is_empty() {
@@ -71,7 +74,7 @@ impl Server {
                 let target = self.magic(process, &path)?;
                 Some(process.memory().cut(*to, *size, &target).map(Reply::Value))
             }
-            Request::ChangeDir { at } | Request::Execute { at } | Request::Open { at, .. } => {
+            Asked::ChangeDir { at } | Asked::Execute { at } | Asked::Open { at, .. } => {
                 self.names.shown(&at.path)?;
                 let mut redirected = super::mirror::lock(&self.redirected);
                 (redirected.get(&process.thread) == Some(&at.path)).then(|| {
@@ -140,13 +143,20 @@ impl Server {
         )
     }
 
-    /// Whether a file is there, and may be executed. Everything else the tree decides when it is done.
+    /// Whether a file is there, and may be used like that. Where the tree does not know, it may be executed if somebody may, and
+    /// everything else is decided when it is done.
     pub(crate) fn access(&self, found: &Found, mode: u32) -> Result<()> {
         if found.tree.is_none() {
             return Ok(());
         }
-        let inode = found.there()?;
-        let wants = mode & X_OK.unsigned_abs() != 0 && !inode.is_dir();
+        let (inode, mask) = (found.there()?, mode & ALL);
+        if mask != 0 && inode.client().has(OpCode::Access) {
+            match inode.client().call(Access { node: inode.node(), mask }) {
+                Err(error) if error.errno == Errno::ENOSYS => {}
+                granted => return granted?.all(mask),
+            }
+        }
+        let wants = mask & X_OK.unsigned_abs() != 0 && !inode.is_dir();
         if wants && inode.attr().mode & 0o111 == 0 { Err(Errno::EACCES.into()) } else { Ok(()) }
     }
 

@@ -48,6 +48,12 @@ impl Server {
 
     /// Removes a name.
     pub(crate) fn remove(&self, found: &Found, directory: bool) -> Result<()> {
+        match found.dots {
+            1 if directory => return Err(Errno::EINVAL.into()),
+            2 if directory => return Err(Errno::ENOTEMPTY.into()),
+            0 => {}
+            _ => return Err(Errno::EISDIR.into()),
+        }
         let (parent, name) = found.place()?;
         let inode = found.there()?;
         if self.names.is_above(&found.path) {
@@ -83,7 +89,7 @@ impl Server {
         if from.tree != to.tree {
             return Err(Errno::EXDEV.into());
         }
-        if [from, to].iter().any(|found| self.names.is_above(&found.path)) {
+        if [from, to].iter().any(|found| found.dots > 0 || self.names.is_above(&found.path)) {
             return Err(Errno::EBUSY.into());
         }
         if to.slash && !inode.is_dir() {
@@ -111,6 +117,7 @@ impl Server {
             }
             os(renameat_with(CWD, &real, CWD, &to_real, rustix::fs::RenameFlags::empty()))
         })?;
+        self.mirror.contents.moved(&real, &to_real)?;
         if let Ok(content) = self.mirror.content(&to_real) {
             lock(&content).path = to.path.clone();
         }

@@ -16,6 +16,7 @@ use std::hash::Hasher;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -262,6 +263,22 @@ impl Contents {
         self.of(found).is_some_and(|content| content.try_lock().map_or(true, |content| content.is_written()))
     }
 
+    /// Copies were moved: notes lead to where they are.
+    pub(crate) fn moved(&self, from: &Path, to: &Path) -> Result<()> {
+        for entry in std::fs::read_dir(&self.notes)? {
+            let note = entry?.path();
+            // One that is gone meanwhile is of content that is stored.
+            let Ok(real) = std::fs::read_link(&note) else { continue };
+            if let Ok(below) = real.strip_prefix(from) {
+                let place = if below.as_os_str().is_empty() { to.to_owned() } else { to.join(below) };
+                if std::fs::remove_file(&note).is_ok() {
+                    os(symlink(&place, &note))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// A program is given a descriptor for writing to a copy, of which `copy` is one for reading.
     ///
     /// # Errors
@@ -374,18 +391,19 @@ fn tell(content: &mut Content, error: &Error) {
     }
 }
 
-/// Copies content to a new file in a directory.
-fn kept(keep: &Path, path: &str, copy: &OwnedFd) -> Result<PathBuf> {
+/// Copies content to a new file in a directory, for its user only.
+pub(crate) fn kept(keep: &Path, path: &str, copy: impl AsFd) -> Result<PathBuf> {
     std::fs::create_dir_all(keep)?;
     let name = path.rsplit('/').next().unwrap_or_default();
     let place = (0..)
         .map(|number| keep.join(format!("{}.{number}-{name}", std::process::id())))
         .find(|place| !place.exists())
         .ok_or(Errno::EEXIST)?;
-    let to: OwnedFd = std::fs::File::create_new(&place)?.into();
+    let to = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)?;
+    let to = OwnedFd::from(to);
     let (mut offset, mut buffer) = (0, vec![0; PIECE]);
     loop {
-        let count = os(pread(copy, &mut buffer, offset))?;
+        let count = os(pread(&copy, &mut buffer, offset))?;
         if count == 0 {
             return Ok(place);
         }

@@ -9,6 +9,9 @@ use outrigger_core::{Errno, Result, SetTime, Time};
 /// The longest value of an extended attribute (`XATTR_SIZE_MAX`).
 const XATTR_MAX: u64 = 65536;
 
+/// What openat2(2) knows of what a path may lead over (`RESOLVE_*`).
+const RESOLVE_ALL: u64 = 0x3f;
+
 /// A file, as a call names it.
 #[derive(Debug)]
 pub(crate) struct At {
@@ -20,13 +23,15 @@ pub(crate) struct At {
     pub(crate) follow: bool,
     /// Whether an empty path is no error.
     pub(crate) may_be_empty: bool,
+    /// Whether it is an open file, and no path.
+    pub(crate) is_open: bool,
     /// The number of the argument that is the address of the path.
     pub(crate) argument: usize,
 }
 
 /// What is asked for. Numbers called `to` are addresses for the answer.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub(crate) enum Asked {
     Open { at: At, flags: i32, mode: u32, resolve: u64 },
     Stat { at: At, to: u64 },
     Statx { at: At, flags: i32, mask: u32, to: u64 },
@@ -74,7 +79,7 @@ impl Arguments {
     /// The path that this argument is, from the working directory.
     fn path(&self, index: usize, follow: bool) -> Result<At> {
         let path = self.memory.path(self.values[index])?;
-        Ok(At { dir: AT_FDCWD, path, follow, may_be_empty: false, argument: index })
+        Ok(At { dir: AT_FDCWD, path, follow, may_be_empty: false, is_open: false, argument: index })
     }
 
     /// A directory and a path beside it.
@@ -86,14 +91,21 @@ impl Arguments {
     fn at_with(&self, index: usize, flags: i32) -> Result<At> {
         let may_be_empty = flags & AT_EMPTY_PATH != 0;
         if may_be_empty && self.values[index + 1] == 0 {
-            return Ok(self.descriptor(index));
+            return Ok(At { is_open: false, ..self.descriptor(index) });
         }
         Ok(At { may_be_empty, ..self.at(index, flags & AT_SYMLINK_NOFOLLOW == 0)? })
     }
 
     /// An open file.
     fn descriptor(&self, index: usize) -> At {
-        At { dir: self.flags(index), path: Vec::new(), follow: false, may_be_empty: true, argument: index }
+        At {
+            dir: self.flags(index),
+            path: Vec::new(),
+            follow: false,
+            may_be_empty: true,
+            is_open: true,
+            argument: index,
+        }
     }
 
     /// Two times of `size` bytes each; none given is now.
@@ -130,53 +142,56 @@ impl Arguments {
     }
 
     /// The new owner and group; -1 is none.
-    fn owner(&self, at: At, index: usize) -> Request {
+    fn owner(&self, at: At, index: usize) -> Asked {
         let id = |index| Some(self.number(index)).filter(|&id| id != u32::MAX);
-        Request::SetOwner { at, uid: id(index), gid: id(index + 1) }
+        Asked::SetOwner { at, uid: id(index), gid: id(index + 1) }
     }
 
-    fn set_times(at: At, [atime, mtime]: [Option<SetTime>; 2]) -> Request {
-        Request::SetTimes { at, atime, mtime }
+    fn set_times(at: At, [atime, mtime]: [Option<SetTime>; 2]) -> Asked {
+        Asked::SetTimes { at, atime, mtime }
     }
 
-    fn get_xattr(&self, at: At) -> Result<Request> {
+    fn get_xattr(&self, at: At) -> Result<Asked> {
         let name = self.memory.path(self.values[1])?;
-        Ok(Request::GetXattr { at, name, to: self.values[2], size: self.values[3] })
+        Ok(Asked::GetXattr { at, name, to: self.values[2], size: self.values[3] })
     }
 
-    fn list_xattr(&self, at: At) -> Request {
-        Request::ListXattr { at, to: self.values[1], size: self.values[2] }
+    fn list_xattr(&self, at: At) -> Asked {
+        Asked::ListXattr { at, to: self.values[1], size: self.values[2] }
     }
 
-    fn set_xattr(&self, at: At) -> Result<Request> {
+    fn set_xattr(&self, at: At) -> Result<Asked> {
         if self.values[3] > XATTR_MAX {
             return Err(Errno::E2BIG.into());
         }
         let name = self.memory.path(self.values[1])?;
         let mut value = vec![0; self.values[3] as usize];
         self.memory.read_into(self.values[2], &mut value)?;
-        Ok(Request::SetXattr { at, name, value, flags: self.number(4) })
+        Ok(Asked::SetXattr { at, name, value, flags: self.number(4) })
     }
 
-    fn remove_xattr(&self, at: At) -> Result<Request> {
-        Ok(Request::RemoveXattr { at, name: self.memory.path(self.values[1])? })
+    fn remove_xattr(&self, at: At) -> Result<Asked> {
+        Ok(Asked::RemoveXattr { at, name: self.memory.path(self.values[1])? })
     }
 
-    fn open(&self, at: At, flags: usize) -> Request {
-        Request::Open { at, flags: self.flags(flags), mode: self.number(flags + 1), resolve: 0 }
+    fn open(&self, at: At, flags: usize) -> Asked {
+        Asked::Open { at, flags: self.flags(flags), mode: self.number(flags + 1), resolve: 0 }
     }
 
     /// openat2(2), whose arguments are in memory: flags, mode, and what the path may lead over.
-    fn open_how(&self) -> Result<Request> {
+    fn open_how(&self) -> Result<Asked> {
         let bytes = self.memory.read::<24>(self.values[2])?;
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
         let flags = i32::try_from(word(0)).map_err(|_| Errno::EINVAL)?;
+        if self.values[3] < bytes.len() as u64 || word(2) & !RESOLVE_ALL != 0 {
+            return Err(Errno::EINVAL.into());
+        }
         let at = self.at(0, flags & O_NOFOLLOW == 0)?;
-        Ok(Request::Open { at, flags, mode: word(1) as u32, resolve: word(2) })
+        Ok(Asked::Open { at, flags, mode: word(1) as u32, resolve: word(2) })
     }
 }
 
-impl Request {
+impl Asked {
     /// What a call asks for; `None` when that does not concern us.
     ///
     /// # Errors
@@ -199,14 +214,14 @@ impl Request {
 
 impl Arguments {
     /// newfstatat(2), which is mostly fstat(3): the kernel knows the file.
-    fn stat(&self) -> Result<Option<Request>> {
+    fn stat(&self) -> Result<Option<Asked>> {
         let at = self.at_with(0, self.flags(3))?;
         let is_fstat = at.may_be_empty && at.path.is_empty();
-        Ok((!is_fstat).then_some(Request::Stat { at, to: self.values[2] }))
+        Ok((!is_fstat).then_some(Asked::Stat { at, to: self.values[2] }))
     }
 
     /// Requests that look at files, and open them.
-    fn looks(&self, number: i64) -> Result<Option<Request>> {
+    fn looks(&self, number: i64) -> Result<Option<Asked>> {
         let [_, second, third, _, _, _] = self.values;
         let open_follows = |flags: usize| self.flags(flags) & O_NOFOLLOW == 0;
         Ok(Some(match number {
@@ -215,32 +230,32 @@ impl Arguments {
             libc::SYS_openat2 => self.open_how()?,
             libc::SYS_creat => {
                 let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-                Request::Open { at: self.path(0, true)?, flags, mode: self.number(1), resolve: 0 }
+                Asked::Open { at: self.path(0, true)?, flags, mode: self.number(1), resolve: 0 }
             }
-            libc::SYS_stat => Request::Stat { at: self.path(0, true)?, to: second },
-            libc::SYS_lstat => Request::Stat { at: self.path(0, false)?, to: second },
+            libc::SYS_stat => Asked::Stat { at: self.path(0, true)?, to: second },
+            libc::SYS_lstat => Asked::Stat { at: self.path(0, false)?, to: second },
             libc::SYS_statx => {
                 let (at, flags) = (self.at_with(0, self.flags(2))?, self.flags(2));
                 if at.may_be_empty && at.path.is_empty() {
                     return Ok(None);
                 }
-                Request::Statx { at, flags, mask: self.number(3), to: self.values[4] }
+                Asked::Statx { at, flags, mask: self.number(3), to: self.values[4] }
             }
-            libc::SYS_access => Request::Access { at: self.path(0, true)?, mode: self.number(1) },
-            libc::SYS_faccessat => Request::Access { at: self.at(0, true)?, mode: self.number(2) },
+            libc::SYS_access => Asked::Access { at: self.path(0, true)?, mode: self.number(1) },
+            libc::SYS_faccessat => Asked::Access { at: self.at(0, true)?, mode: self.number(2) },
             libc::SYS_faccessat2 => {
-                Request::Access { at: self.at_with(0, self.flags(3))?, mode: self.number(2) }
+                Asked::Access { at: self.at_with(0, self.flags(3))?, mode: self.number(2) }
             }
-            libc::SYS_readlink => Request::ReadLink { at: self.path(0, false)?, to: second, size: third },
+            libc::SYS_readlink => Asked::ReadLink { at: self.path(0, false)?, to: second, size: third },
             libc::SYS_readlinkat => {
                 let at = At { may_be_empty: true, ..self.at(0, false)? };
-                Request::ReadLink { at, to: third, size: self.values[3] }
+                Asked::ReadLink { at, to: third, size: self.values[3] }
             }
-            libc::SYS_chdir => Request::ChangeDir { at: self.path(0, true)? },
-            libc::SYS_getcwd => Request::CurrentDir { to: self.values[0], size: second },
-            libc::SYS_execve => Request::Execute { at: self.path(0, true)? },
-            libc::SYS_execveat => Request::Execute { at: self.at_with(0, self.flags(4))? },
-            libc::SYS_statfs => Request::StatFs { at: self.path(0, true)?, to: second },
+            libc::SYS_chdir => Asked::ChangeDir { at: self.path(0, true)? },
+            libc::SYS_getcwd => Asked::CurrentDir { to: self.values[0], size: second },
+            libc::SYS_execve => Asked::Execute { at: self.path(0, true)? },
+            libc::SYS_execveat => Asked::Execute { at: self.at_with(0, self.flags(4))? },
+            libc::SYS_statfs => Asked::StatFs { at: self.path(0, true)?, to: second },
             libc::SYS_getxattr => self.get_xattr(self.path(0, true)?)?,
             libc::SYS_lgetxattr => self.get_xattr(self.path(0, false)?)?,
             libc::SYS_fgetxattr => self.get_xattr(self.descriptor(0))?,
@@ -250,63 +265,63 @@ impl Arguments {
             libc::SYS_inotify_add_watch => {
                 let mask = self.number(2);
                 let at = self.path(1, mask & libc::IN_DONT_FOLLOW == 0)?;
-                Request::Watch { watcher: self.flags(0), at, mask }
+                Asked::Watch { watcher: self.flags(0), at, mask }
             }
             libc::SYS_name_to_handle_at => {
                 let follow = if self.flags(4) & AT_SYMLINK_FOLLOW == 0 { AT_SYMLINK_NOFOLLOW } else { 0 };
-                Request::FileHandle { at: self.at_with(0, self.flags(4) & AT_EMPTY_PATH | follow)? }
+                Asked::FileHandle { at: self.at_with(0, self.flags(4) & AT_EMPTY_PATH | follow)? }
             }
-            libc::SYS_fsync => Request::Sync { file: self.flags(0), data_only: false },
-            libc::SYS_fdatasync => Request::Sync { file: self.flags(0), data_only: true },
+            libc::SYS_fsync => Asked::Sync { file: self.flags(0), data_only: false },
+            libc::SYS_fdatasync => Asked::Sync { file: self.flags(0), data_only: true },
             _ => return Ok(None),
         }))
     }
 
     /// Requests that make, move and remove names.
-    fn changes_names(&self, number: i64) -> Result<Option<Request>> {
+    fn changes_names(&self, number: i64) -> Result<Option<Asked>> {
         let mode = |index| self.number(index);
         let target = |index: usize| self.memory.path(self.values[index]);
         Ok(Some(match number {
-            libc::SYS_mkdir => Request::MakeDir { at: self.path(0, false)?, mode: mode(1) },
-            libc::SYS_mkdirat => Request::MakeDir { at: self.at(0, false)?, mode: mode(2) },
+            libc::SYS_mkdir => Asked::MakeDir { at: self.path(0, false)?, mode: mode(1) },
+            libc::SYS_mkdirat => Asked::MakeDir { at: self.at(0, false)?, mode: mode(2) },
             libc::SYS_mknod => {
-                Request::MakeNode { at: self.path(0, false)?, mode: mode(1), device: self.number(2) }
+                Asked::MakeNode { at: self.path(0, false)?, mode: mode(1), device: self.number(2) }
             }
             libc::SYS_mknodat => {
-                Request::MakeNode { at: self.at(0, false)?, mode: mode(2), device: self.number(3) }
+                Asked::MakeNode { at: self.at(0, false)?, mode: mode(2), device: self.number(3) }
             }
-            libc::SYS_unlink => Request::Remove { at: self.path(0, false)?, directory: false },
-            libc::SYS_rmdir => Request::Remove { at: self.path(0, false)?, directory: true },
+            libc::SYS_unlink => Asked::Remove { at: self.path(0, false)?, directory: false },
+            libc::SYS_rmdir => Asked::Remove { at: self.path(0, false)?, directory: true },
             libc::SYS_unlinkat => {
                 let directory = self.flags(2) & AT_REMOVEDIR != 0;
-                Request::Remove { at: self.at(0, false)?, directory }
+                Asked::Remove { at: self.at(0, false)?, directory }
             }
             libc::SYS_rename => {
-                Request::Rename { from: self.path(0, false)?, to: self.path(1, false)?, flags: 0 }
+                Asked::Rename { from: self.path(0, false)?, to: self.path(1, false)?, flags: 0 }
             }
             libc::SYS_renameat => {
-                Request::Rename { from: self.at(0, false)?, to: self.at(2, false)?, flags: 0 }
+                Asked::Rename { from: self.at(0, false)?, to: self.at(2, false)?, flags: 0 }
             }
             libc::SYS_renameat2 => {
                 let flags = self.number(4);
-                Request::Rename { from: self.at(0, false)?, to: self.at(2, false)?, flags }
+                Asked::Rename { from: self.at(0, false)?, to: self.at(2, false)?, flags }
             }
-            libc::SYS_link => Request::Link { from: self.path(0, false)?, to: self.path(1, false)? },
+            libc::SYS_link => Asked::Link { from: self.path(0, false)?, to: self.path(1, false)? },
             libc::SYS_linkat => {
                 let flags = self.flags(4);
                 let follow = if flags & AT_SYMLINK_FOLLOW == 0 { AT_SYMLINK_NOFOLLOW } else { 0 };
                 let from = self.at_with(0, flags & AT_EMPTY_PATH | follow)?;
-                Request::Link { from, to: self.at(2, false)? }
+                Asked::Link { from, to: self.at(2, false)? }
             }
-            libc::SYS_symlink => Request::SymLink { target: target(0)?, at: self.path(1, false)? },
-            libc::SYS_symlinkat => Request::SymLink { target: target(0)?, at: self.at(1, false)? },
+            libc::SYS_symlink => Asked::SymLink { target: target(0)?, at: self.path(1, false)? },
+            libc::SYS_symlinkat => Asked::SymLink { target: target(0)?, at: self.at(1, false)? },
             _ => return Ok(None),
         }))
     }
 
     /// Requests that change attributes.
-    fn changes_attributes(&self, number: i64) -> Result<Option<Request>> {
-        let mode = |at, index| Request::SetMode { at, mode: self.number(index) };
+    fn changes_attributes(&self, number: i64) -> Result<Option<Asked>> {
+        let mode = |at, index| Asked::SetMode { at, mode: self.number(index) };
         let micros = |part: i64| part.checked_mul(1000);
         Ok(Some(match number {
             libc::SYS_chmod => mode(self.path(0, true)?, 1),
@@ -317,7 +332,7 @@ impl Arguments {
             libc::SYS_lchown => self.owner(self.path(0, false)?, 1),
             libc::SYS_fchown => self.owner(self.descriptor(0), 1),
             libc::SYS_fchownat => self.owner(self.at_with(0, self.flags(4))?, 2),
-            libc::SYS_truncate => Request::SetSize { at: self.path(0, true)?, size: self.values[1] },
+            libc::SYS_truncate => Asked::SetSize { at: self.path(0, true)?, size: self.values[1] },
             libc::SYS_utime => Self::set_times(self.path(0, true)?, self.seconds(1)?),
             libc::SYS_utimes => Self::set_times(self.path(0, true)?, self.times(1, micros)?),
             libc::SYS_futimesat if self.values[1] == 0 => {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Executing files of trees, and changing to directories there: the program does it, on the copy.
 
-use super::decode::{At, Request};
+use super::decode::{Asked, At};
 use super::listener::Call;
 use super::mirror::lock;
-use super::names::{Found, How, Where};
+use super::names::{Found, How, Where, as_path};
 use super::process::Process;
 use super::redirect::{SLOT, redirect, slot};
 use super::server::{Reply, Server};
@@ -12,6 +12,7 @@ use outrigger_core::{Errno, FileKind, Result};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::pread;
 use std::io::{self, Write};
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,11 +22,24 @@ const HEAD: usize = 256;
 /// The most arguments of a program whose interpreter is in a tree.
 const ARGUMENTS_MAX: usize = 1024;
 
+/// The most scripts that are read by each other.
+const INTERPRETERS_MAX: usize = 5;
+
 /// What a script says about who reads it.
 #[derive(Debug, PartialEq, Eq)]
 struct Script {
     interpreter: Vec<u8>,
     argument: Option<Vec<u8>>,
+}
+
+/// Who reads a script.
+struct Interpreter {
+    /// The program.
+    real: PathBuf,
+    /// Its arguments, before those of the script.
+    words: Vec<Vec<u8>>,
+    /// Whether the kernel does not know it.
+    is_of_tree: bool,
 }
 
 impl Script {
@@ -53,7 +67,10 @@ impl Server {
     /// Changes the program's working directory to one in a tree.
     pub(crate) fn change_directory(&self, call: &Call, found: &Found) -> Result<Reply> {
         let real = match &found.inode {
-            Some(inode) if inode.is_dir() => self.mirror.copy(&found.path, inode)?,
+            Some(inode) if inode.is_dir() => {
+                self.access(found, libc::X_OK.unsigned_abs())?;
+                self.mirror.copy(&found.path, inode)?
+            }
             Some(_) => return Err(Errno::ENOTDIR.into()),
             None if found.tree.is_none() => self.mirror.between(&found.path, &self.names)?,
             None => return Err(Errno::ENOENT.into()),
@@ -68,19 +85,20 @@ impl Server {
             return Err(Errno::EACCES.into());
         }
         let real = self.executable(found)?;
-        if at.path.is_empty() {
-            // It is open already.
-            return Ok(Reply::Pass);
-        }
-        let Some(script) = Script::at(&real) else {
-            return self.again(call, &real, Vec::new(), &[(at.argument, 0)]);
-        };
-        // The kernel would call it by its path in the mirror.
+        let script = Script::at(&real);
         let is_known = at.dir == libc::AT_FDCWD || at.path.starts_with(b"/");
-        let name = if is_known { &at.path } else { &found.path };
-        let interpreter = self.interpreter(call, &script)?;
-        let local = || super::names::as_path(&script.interpreter).to_owned();
-        self.interpret(call, at.argument, &interpreter.unwrap_or_else(local), script.argument.clone(), name)
+        let name = match at.path.is_empty() {
+            true => format!("/dev/fd/{}", at.dir).into_bytes(),
+            // The kernel would call it by its path in the mirror.
+            false if is_known => at.path.clone(),
+            false => found.path.clone(),
+        };
+        match script.map(|script| self.interpreter(call, script, name)).transpose()? {
+            Some(by) if at.path.is_empty() && !by.is_of_tree => Ok(Reply::Pass),
+            Some(by) => self.interpret(call, at.argument, by),
+            None if at.path.is_empty() => Ok(Reply::Pass),
+            None => self.again(call, &real, Vec::new(), &[(at.argument, 0)]),
+        }
     }
 
     /// The copy of a program, with its content.
@@ -97,13 +115,13 @@ impl Server {
         self: &Arc<Self>,
         call: &Call,
         process: Process,
-        request: &Request,
+        request: &Asked,
         places: &[Where],
     ) -> Result<Reply> {
         if places.iter().any(|place| matches!(place, Where::Beyond(_))) {
             return self.beyond(call, request, places);
         }
-        let Request::Execute { at } = request else { return Ok(Reply::Pass) };
+        let Asked::Execute { at } = request else { return Ok(Reply::Pass) };
         if at.path.is_empty() {
             return Ok(Reply::Pass);
         }
@@ -112,16 +130,15 @@ impl Server {
         } else {
             [&process.file(at.dir)?[..], b"/", &at.path].concat()
         };
-        let script = Script::at(super::names::as_path(&path));
-        let Some(script) = script else { return Ok(Reply::Pass) };
-        match self.interpreter(call, &script)? {
-            Some(interpreter) => self.interpret(call, at.argument, &interpreter, script.argument, &at.path),
-            None => Ok(Reply::Pass),
+        let script = Script::at(as_path(&path));
+        match script.map(|script| self.interpreter(call, script, at.path.clone())).transpose()? {
+            Some(by) if by.is_of_tree => self.interpret(call, at.argument, by),
+            _ => Ok(Reply::Pass),
         }
     }
 
     /// Has the program begin the call again with paths that the kernel knows.
-    fn beyond(&self, call: &Call, request: &Request, places: &[Where]) -> Result<Reply> {
+    fn beyond(&self, call: &Call, request: &Asked, places: &[Where]) -> Result<Reply> {
         let thread = call.pid.cast_signed();
         let (mut bytes, mut arguments) = (Vec::new(), Vec::new());
         for ((at, _), place) in request.places().into_iter().zip(places) {
@@ -135,30 +152,39 @@ impl Server {
         self.redirect(call, what.trim_end(), bytes, arguments)
     }
 
-    /// The copy of an interpreter in a tree; `None` for a local one.
-    fn interpreter(self: &Arc<Self>, call: &Call, script: &Script) -> Result<Option<PathBuf>> {
+    /// Who reads a script that is called by this name. An interpreter may be a script, too.
+    fn interpreter(self: &Arc<Self>, call: &Call, script: Script, name: Vec<u8>) -> Result<Interpreter> {
         let process = Process { thread: call.pid.cast_signed() };
-        let at = At {
-            dir: libc::AT_FDCWD,
-            path: script.interpreter.clone(),
-            follow: true,
-            may_be_empty: false,
-            argument: 0,
-        };
-        let how = How { follow: true, ..How::default() };
-        let Where::Tree(found) = self.find(process, &at, how)? else { return Ok(None) };
-        self.executable(&found).map(Some)
+        let (mut words, mut script, mut is_of_tree) = (vec![name], script, false);
+        for _ in 0..INTERPRETERS_MAX {
+            let Script { interpreter: path, argument } = script;
+            words.splice(0..0, iter::once(path.clone()).chain(argument));
+            let at = At {
+                dir: libc::AT_FDCWD,
+                path,
+                follow: true,
+                may_be_empty: false,
+                is_open: false,
+                argument: 0,
+            };
+            let real = match self.find(process, &at, How { follow: true, ..How::default() })? {
+                Where::Tree(found) => {
+                    is_of_tree = true;
+                    self.executable(&found)?
+                }
+                Where::Beyond(path) => as_path(&path).to_owned(),
+                Where::Local => as_path(&at.path).to_owned(),
+            };
+            match Script::at(&real) {
+                Some(next) => script = next,
+                None => return Ok(Interpreter { real, words, is_of_tree }),
+            }
+        }
+        Err(Errno::ELOOP.into())
     }
 
-    /// Executes an interpreter with a script, as the kernel would.
-    fn interpret(
-        &self,
-        call: &Call,
-        argument: usize,
-        interpreter: &Path,
-        option: Option<Vec<u8>>,
-        script: &[u8],
-    ) -> Result<Reply> {
+    /// Executes an interpreter, as the kernel would for its script.
+    fn interpret(&self, call: &Call, argument: usize, by: Interpreter) -> Result<Reply> {
         let memory = Process { thread: call.pid.cast_signed() }.memory();
         let given = call.data.args[argument + 1];
         let mut rest = Vec::new();
@@ -175,12 +201,11 @@ impl Server {
             }
         }
         let slot = slot(call.pid.cast_signed());
-        let name = interpreter.as_os_str().as_bytes();
-        let mut bytes = [name, b"\0"].concat();
-        let mut pointers = vec![slot];
-        for text in option.iter().map(Vec::as_slice).chain([script]) {
+        let path = by.real.as_os_str().as_bytes();
+        let (mut bytes, mut pointers) = ([path, b"\0"].concat(), Vec::new());
+        for word in &by.words {
             pointers.push(slot + bytes.len() as u64);
-            bytes.extend_from_slice(text);
+            bytes.extend_from_slice(word);
             bytes.push(0);
         }
         pointers.extend(rest);
@@ -188,8 +213,8 @@ impl Server {
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         let start = bytes.len() as u64;
         bytes.extend(pointers.iter().flat_map(|pointer| pointer.to_ne_bytes()));
-        let tail = bytes.split_off(name.len());
-        self.again(call, interpreter, tail, &[(argument, 0), (argument + 1, start)])
+        let tail = bytes.split_off(path.len());
+        self.again(call, &by.real, tail, &[(argument, 0), (argument + 1, start)])
     }
 
     /// Has the program begin the call again with a path in the mirror, and `tail` behind it; arguments are places in both.

@@ -61,7 +61,7 @@ impl Memory {
             path.truncate(before + count);
             if let Some(end) = path[before..].iter().position(|&byte| byte == 0) {
                 path.truncate(before + end);
-                return Ok(path);
+                return if path.len() < PATH { Ok(path) } else { Err(Errno::ENAMETOOLONG.into()) };
             }
             if count < piece {
                 return Err(Errno::EFAULT.into());

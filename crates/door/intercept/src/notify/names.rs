@@ -9,9 +9,10 @@ use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, FileKind, Name, Result};
 use rustix::fs::{AtFlags, CWD, FileType, readlinkat, statat};
 use std::ffi::OsStr;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The most symbolic links on one way, as path_resolution(7) has it.
 const LINKS: usize = 40;
@@ -27,6 +28,7 @@ struct Shown {
 /// Where trees are.
 pub(crate) struct Names {
     client: Client,
+    root: OnceLock<Inode>,
     /// The longest paths first.
     trees: Vec<Shown>,
     /// Whether one of them covers a directory of this machine, into which local names may lead.
@@ -69,6 +71,8 @@ pub(crate) struct Found {
     pub(crate) parent: Option<Arc<Inode>>,
     /// Whether the path ends with a slash: only a directory will do.
     pub(crate) slash: bool,
+    /// Whether the path ends with `.` or `..`.
+    pub(crate) dots: usize,
     /// How often content had been stored when the file was looked at ([`super::content::Contents::stored`]).
     pub(crate) seen: u64,
 }
@@ -132,7 +136,13 @@ impl Names {
         }
         trees.sort_by_key(|shown| std::cmp::Reverse(shown.path.len()));
         let covers = prefixes.iter().any(|prefix| prefix.path.symlink_metadata().is_ok());
-        Ok(Names { client, trees, covers, mirror: mirror.as_os_str().as_bytes().to_vec() })
+        Ok(Names {
+            client,
+            root: OnceLock::new(),
+            trees,
+            covers,
+            mirror: mirror.as_os_str().as_bytes().to_vec(),
+        })
     }
 
     /// The number of the tree that a path is in.
@@ -150,9 +160,10 @@ impl Names {
         self.trees.iter().any(|shown| shown.path.len() > path.len() && is_below(&shown.path, path))
     }
 
-    /// The path that the program knows for one in the mirror.
+    /// The path that the program knows for one in the mirror; none for a file there that has no name any more.
     pub(crate) fn shown<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
-        is_below(path, &self.mirror).then(|| &path[self.mirror.len()..])
+        let is_gone = |path: &[u8]| path.ends_with(DELETED) && statat(CWD, path, AtFlags::empty()).is_err();
+        (is_below(path, &self.mirror) && !is_gone(path)).then(|| &path[self.mirror.len()..])
     }
 
     /// Whether a path is known to lead to a local file, without looking at each name on the way.
@@ -163,6 +174,7 @@ impl Names {
             || is_magic(b"/proc")
             || is_magic(b"/dev")
             || is_below(path, &self.mirror)
+            || self.tree_of(path).is_some()
         {
             return false;
         }
@@ -194,6 +206,12 @@ impl Names {
         let start = shown.unwrap_or(start);
         let mut walk = Walk {
             crossed: shown.is_some(),
+            from: shown.and_then(|shown| self.tree_of(shown)),
+            dots: match path.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty()) {
+                Some(b".") => 1,
+                Some(b"..") => 2,
+                _ => 0,
+            },
             names: self,
             process,
             at: start.to_vec(),
@@ -206,18 +224,44 @@ impl Names {
         };
         let slash = path.ends_with(b"/") || path.ends_with(b"/.") || path == b".";
         walk.add(path)?;
-        if walk.go(slash)? { walk.end(slash) } else { Ok(walk.local(slash)) }
+        let stays = how.resolve & libc::RESOLVE_NO_XDEV != 0;
+        let from = walk.from;
+        let found = if walk.go(slash)? { walk.end(slash)? } else { walk.local(slash) };
+        let leaves = match &found {
+            Where::Local => false,
+            Where::Beyond(_) => true,
+            Where::Tree(found) => found.tree != from,
+        };
+        if stays && leaves { Err(Errno::EXDEV.into()) } else { Ok(found) }
     }
 
     /// The file at a path without symbolic links.
     pub(crate) fn inode(&self, path: &[u8]) -> Result<Inode> {
         let tree = &self.trees[self.tree_of(path).ok_or(Errno::ENOENT)?];
-        let mut inode = self.client.root()?.lookup(&tree.name)?;
-        let names = path[tree.path.len()..].split(|&byte| byte == b'/').filter(|name| !name.is_empty());
-        for name in names {
-            inode = inode.lookup(&Name::new(name.to_vec())?)?;
+        let below = path[tree.path.len()..].split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        let below = below.map(|name| Name::new(name.to_vec()));
+        let names = iter::once(Ok(tree.name.clone())).chain(below).collect::<Result<Vec<_>>>()?;
+        let mut found = self.root()?.descend(&names)?;
+        let mut count = found.len();
+        while let (Some(inode), Some(left)) = (found.pop(), names.get(count..)) {
+            if left.is_empty() {
+                return Ok(inode);
+            }
+            found = inode.descend(left)?;
+            count += found.len();
         }
-        Ok(inode)
+        Err(Errno::ENOENT.into())
+    }
+
+    /// The directory of all trees.
+    fn root(&self) -> Result<&Inode> {
+        match self.root.get() {
+            Some(root) => Ok(root),
+            None => {
+                let root = self.client.root()?;
+                Ok(self.root.get_or_init(|| root))
+            }
+        }
     }
 
     /// Names of trees, and of directories on the way to them, in a directory.
@@ -240,6 +284,9 @@ struct Walk<'n> {
     links: usize,
     /// Whether there was a tree on the way.
     crossed: bool,
+    /// The tree where the path begins.
+    from: Option<usize>,
+    dots: usize,
     /// Directories of trees on the way: the length of their path.
     known: Vec<(usize, Arc<Inode>)>,
     how: How,
@@ -369,7 +416,8 @@ impl Walk<'_> {
                 let target = target.as_bytes();
                 // Files that are open, and have no path.
                 let is_magic = next.starts_with(b"/proc/");
-                if is_magic && (!target.starts_with(b"/") || target.ends_with(DELETED)) {
+                let is_refused = self.how.resolve & libc::RESOLVE_NO_MAGICLINKS != 0;
+                if is_magic && (is_refused || !target.starts_with(b"/") || target.ends_with(DELETED)) {
                     return Ok(self.stop(next));
                 }
                 self.follow(target)?;
@@ -413,7 +461,15 @@ impl Walk<'_> {
             let is_between = !path.is_empty()
                 && self.names.is_above(&path)
                 && statat(CWD, &path[..], AtFlags::empty()).is_err();
-            let found = Found { path, tree: None, inode: None, parent: None, slash, seen: self.how.seen };
+            let found = Found {
+                path,
+                tree: None,
+                inode: None,
+                parent: None,
+                slash,
+                dots: self.dots,
+                seen: self.how.seen,
+            };
             return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
         };
         let is_known = self.known.last().is_some_and(|(length, _)| *length == path.len());
@@ -432,7 +488,15 @@ impl Walk<'_> {
             self.at.truncate(above(&path).len());
             Some(self.here()?)
         };
-        Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, seen: self.how.seen }))
+        Ok(Where::Tree(Found {
+            path,
+            tree: Some(tree),
+            inode,
+            parent,
+            slash,
+            dots: self.dots,
+            seen: self.how.seen,
+        }))
     }
 }
 

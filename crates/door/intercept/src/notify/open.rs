@@ -117,6 +117,10 @@ impl Server {
         let real = self.mirror.copy(&found.path, inode)?;
         let content = self.mirror.content(&real)?;
         let mut guard = lock(&content);
+        if guard.is_here() && (guard.is_written() || !how.writes()) {
+            // Whether it may be opened is asked for each time, as permissions change.
+            drop(inode.open(how.of_file() & !(OpenFlags::EXCL | OpenFlags::TRUNC))?);
+        }
         if !how.writes() {
             self.mirror.fill(&real, inode, &mut guard)?;
             return Ok(how.reply(open(&real, how.of_copy())?));

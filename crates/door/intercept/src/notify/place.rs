@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The private directory of one run.
 //!
-//! It is locked while its process lives. The directories of processes that were killed are removed by the next one, unless programs were
-//! writing to files: those are the user's.
+//! It is locked while its process lives. The directories of processes that were killed are removed by the next one, which keeps what
+//! programs were writing.
 
+use super::content::kept;
 use crate::failed;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::geteuid;
@@ -31,9 +32,9 @@ impl Place {
     ///
     /// # Errors
     /// A sentence about what cannot be made.
-    pub(crate) fn make(base: &Path) -> Result<Self, String> {
+    pub(crate) fn make(base: &Path, keep: &Path) -> Result<Self, String> {
         let base = fs::canonicalize(base).map_err(failed(format_args!("'{}'", base.display())))?;
-        clear(&base);
+        clear(&base, keep);
         let pid = std::process::id();
         let paths = (0..1000).map(|number| base.join(format!("{NAME}{pid}-{number}")));
         for path in paths {
@@ -79,7 +80,7 @@ fn locked(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Removes the directories that processes have left that were killed.
-fn clear(base: &Path) {
+fn clear(base: &Path, keep: &Path) {
     let is_left = |path: &PathBuf| {
         let is_own =
             fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw());
@@ -88,17 +89,35 @@ fn clear(base: &Path) {
     let entries = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
     for path in entries.filter(is_left) {
         let Ok(_lock) = locked(&path) else { continue };
-        let mut written = fs::read_dir(path.join(WRITTEN)).into_iter().flatten().flatten();
-        if written.next().is_some() {
-            let _ = writeln!(
-                io::stderr(),
-                "outrigger run: an earlier one was killed before it had stored what programs wrote: see '{}', and remove that directory",
-                path.join(WRITTEN).display()
-            );
-        } else {
-            let _ = remove(&path);
+        let said = match save(&path.join(WRITTEN), keep) {
+            Ok(count) => {
+                let _ = remove(&path);
+                if count == 0 {
+                    continue;
+                }
+                format!("that is in '{}'", keep.display())
+            }
+            Err(error) => format!("see '{}', which cannot be copied: {error}", path.join(WRITTEN).display()),
+        };
+        let _ = writeln!(
+            io::stderr(),
+            "outrigger run: an earlier one was killed before it had stored what programs wrote: {said}"
+        );
+    }
+}
+
+/// Keeps the files that a directory has links to, and answers how many these are.
+fn save(written: &Path, keep: &Path) -> io::Result<usize> {
+    let mut count = 0;
+    for note in fs::read_dir(written)? {
+        let real = fs::read_link(note?.path())?;
+        // One without its name is nobody's.
+        if let Ok(file) = fs::File::open(&real) {
+            kept(keep, &real.to_string_lossy(), &file)?;
+            count += 1;
         }
     }
+    Ok(count)
 }
 
 /// Removes a directory, whatever the permissions in it are.

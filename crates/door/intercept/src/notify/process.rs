@@ -34,6 +34,17 @@ impl Process {
         Ok(path.into_bytes())
     }
 
+    /// Whether an open file is none but for its name (`O_PATH`).
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(crate) fn is_name(self, descriptor: i32) -> Result<bool> {
+        let about = fs::read_to_string(format!("/proc/{}/fdinfo/{descriptor}", self.thread))?;
+        let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+        Ok(flags.is_some_and(|flags| flags & libc::O_PATH != 0))
+    }
+
     /// What it takes away from the permissions of new files.
     ///
     /// # Errors

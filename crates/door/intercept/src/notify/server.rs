@@ -2,7 +2,7 @@
 //! The server: threads that wait for calls of programs, and answer them.
 
 use super::content::Contents;
-use super::decode::{At, Request};
+use super::decode::{Asked, At};
 use super::listener::{Call, Listener};
 use super::mirror::{Mirror, lock};
 use super::names::{Found, How, Names, Where};
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -55,11 +55,12 @@ pub(crate) struct Server {
 pub struct Notified {
     server: Arc<Server>,
     place: Place,
+    keep: PathBuf,
 }
 
 impl Notified {
     /// Answers the calls that come from a process under the filter, with the trees of `client` under their prefixes. Content that was looked
-    /// at is in a private directory below `base`.
+    /// at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`.
     ///
     /// # Errors
     /// A sentence about what cannot be made.
@@ -68,8 +69,9 @@ impl Notified {
         prefixes: &[Prefix],
         client: Client,
         base: &Path,
+        keep: PathBuf,
     ) -> std::result::Result<Self, String> {
-        let place = Place::make(base)?;
+        let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, client, &place.mirror()).map_err(|error| error.to_string())?;
         let server = Arc::new(Server {
@@ -88,7 +90,7 @@ impl Notified {
             let _ = attending.mirror.contents.attend();
         };
         thread::Builder::new().name("store".into()).spawn(attend).map_err(failed("no thread"))?;
-        Ok(Notified { server, place })
+        Ok(Notified { server, place, keep })
     }
 
     /// Whether no program is left; waits so long for that.
@@ -96,10 +98,9 @@ impl Notified {
         self.server.listener.ends_within(limit)
     }
 
-    /// Stores what programs have written and removes the copies. Content that cannot be stored goes to the directory `keep`; a sentence
-    /// is answered about each such file.
-    pub fn finish(self, keep: &Path) -> Vec<String> {
-        let lost = self.server.mirror.contents.finish(keep);
+    /// Stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
+    pub fn finish(self) -> Vec<String> {
+        let lost = self.server.mirror.contents.finish(&self.keep);
         self.place.remove();
         lost
     }
@@ -155,7 +156,7 @@ impl Server {
     /// The answer to a call.
     fn answer(self: &Arc<Self>, call: &Call) -> Result<Reply> {
         // What cannot be read the kernel cannot read either.
-        let Ok(Some(request)) = Request::of(call) else { return Ok(Reply::Pass) };
+        let Ok(Some(request)) = Asked::of(call) else { return Ok(Reply::Pass) };
         let process = Process { thread: call.pid.cast_signed() };
         if let Some(reply) = self.without_path(process, &request) {
             return reply;
@@ -199,6 +200,9 @@ impl Server {
         if at.path.is_empty() && !is_in_tree {
             return Ok(Where::Local);
         }
+        if at.is_open && process.is_name(at.dir)? {
+            return Err(Errno::EBADF.into());
+        }
         let joined = if is_absolute { None } else { Some([&start[..], b"/", &at.path].concat()) };
         if !is_in_tree && self.names.is_local(joined.as_ref().unwrap_or(&at.path)) {
             return Ok(Where::Local);
@@ -213,66 +217,61 @@ impl Server {
         self: &Arc<Self>,
         call: &Call,
         process: Process,
-        request: Request,
+        request: Asked,
         found: &Found,
     ) -> Result<Reply> {
         let memory = process.memory();
         let done = |()| Ok(Reply::Value(0));
         match request {
-            Request::Open { at, flags, .. } if flags & libc::O_PATH != 0 => {
+            Asked::Open { at, flags, .. } if flags & libc::O_PATH != 0 => {
                 // The kernel passes no such descriptor on.
                 self.again(call, &self.place_of(found, flags)?, Vec::new(), &[(at.argument, 0)])
             }
-            Request::Open { flags, mode, .. } => self.open(process, found, Opening { flags, mode }),
-            Request::Stat { to, .. } => {
+            Asked::Open { flags, mode, .. } => self.open(process, found, Opening { flags, mode }),
+            Asked::Stat { to, .. } => {
                 self.stat(found).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
             }
-            Request::Statx { flags, mask, to, .. } => {
+            Asked::Statx { flags, mask, to, .. } => {
                 self.statx(found, flags, mask).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
             }
-            Request::Access { mode, .. } => self.access(found, mode).and_then(done),
-            Request::ReadLink { to, size, .. } => {
+            Asked::Access { mode, .. } => self.access(found, mode).and_then(done),
+            Asked::ReadLink { to, size, .. } => {
                 memory.cut(to, size, &found.there()?.readlink()?).map(Reply::Value)
             }
-            Request::ChangeDir { .. } => self.change_directory(call, found),
-            Request::Execute { at } => self.execute(call, found, &at),
-            Request::MakeDir { mode, .. } => self.make_directory(process, found, mode).and_then(done),
-            Request::MakeNode { mode, device, .. } => {
+            Asked::ChangeDir { .. } => self.change_directory(call, found),
+            Asked::Execute { at } => self.execute(call, found, &at),
+            Asked::MakeDir { mode, .. } => self.make_directory(process, found, mode).and_then(done),
+            Asked::MakeNode { mode, device, .. } => {
                 self.make_node(process, found, mode, device).and_then(done)
             }
-            Request::Remove { directory, .. } => self.remove(found, directory).and_then(done),
-            Request::SymLink { target, .. } => self.make_link(found, &target).and_then(done),
-            Request::SetMode { mode, .. } => {
+            Asked::Remove { directory, .. } => self.remove(found, directory).and_then(done),
+            Asked::SymLink { target, .. } => self.make_link(found, &target).and_then(done),
+            Asked::SetMode { mode, .. } => {
                 self.set(found, SetAttrs { mode: Some(mode & 0o7777), ..SetAttrs::default() }).and_then(done)
             }
-            Request::SetOwner { uid, gid, .. } => {
+            Asked::SetOwner { uid, gid, .. } => {
                 self.set(found, SetAttrs { uid, gid, ..SetAttrs::default() }).and_then(done)
             }
-            Request::SetSize { size, .. } => self.set_size(found, size).and_then(done),
-            Request::SetTimes { atime, mtime, .. } => {
+            Asked::SetSize { size, .. } => self.set_size(found, size).and_then(done),
+            Asked::SetTimes { atime, mtime, .. } => {
                 self.set(found, SetAttrs { atime, mtime, ..SetAttrs::default() }).and_then(done)
             }
-            Request::StatFs { to, .. } => {
+            Asked::StatFs { to, .. } => {
                 self.statfs(found).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
             }
-            Request::GetXattr { name, to, size, .. } => {
+            Asked::GetXattr { name, to, size, .. } => {
                 memory.all(to, size, &self.xattr(found, &name)?).map(Reply::Value)
             }
-            Request::ListXattr { to, size, .. } => {
-                memory.all(to, size, &self.xattrs(found)?).map(Reply::Value)
-            }
-            Request::SetXattr { name, value, flags, .. } => {
+            Asked::ListXattr { to, size, .. } => memory.all(to, size, &self.xattrs(found)?).map(Reply::Value),
+            Asked::SetXattr { name, value, flags, .. } => {
                 self.set_xattr(found, &name, value, flags).and_then(done)
             }
-            Request::RemoveXattr { name, .. } => self.remove_xattr(found, &name).and_then(done),
-            Request::Watch { watcher, mask, .. } => {
-                self.watch(process, found, watcher, mask).map(Reply::Value)
+            Asked::RemoveXattr { name, .. } => self.remove_xattr(found, &name).and_then(done),
+            Asked::Watch { watcher, mask, .. } => self.watch(process, found, watcher, mask).map(Reply::Value),
+            Asked::FileHandle { .. } => Err(Errno::EOPNOTSUPP.into()),
+            Asked::Rename { .. } | Asked::Link { .. } | Asked::CurrentDir { .. } | Asked::Sync { .. } => {
+                Ok(Reply::Pass)
             }
-            Request::FileHandle { .. } => Err(Errno::EOPNOTSUPP.into()),
-            Request::Rename { .. }
-            | Request::Link { .. }
-            | Request::CurrentDir { .. }
-            | Request::Sync { .. } => Ok(Reply::Pass),
         }
     }
 
@@ -280,17 +279,17 @@ impl Server {
     fn at_two(
         &self,
         process: Process,
-        request: &Request,
+        request: &Asked,
         (from, to): (Option<&Found>, Option<&Found>),
     ) -> Result<Reply> {
         match (request, from, to) {
-            (Request::Rename { flags, .. }, Some(from), Some(to)) => self.rename(from, to, *flags)?,
-            (Request::Link { .. }, Some(from), Some(to)) => self.link(from, to)?,
+            (Asked::Rename { flags, .. }, Some(from), Some(to)) => self.rename(from, to, *flags)?,
+            (Asked::Link { .. }, Some(from), Some(to)) => self.link(from, to)?,
             (_, Some(from), None) => {
                 from.there()?;
                 return Err(Errno::EXDEV.into());
             }
-            (Request::Rename { from, .. } | Request::Link { from, .. }, ..) => {
+            (Asked::Rename { from, .. } | Asked::Link { from, .. }, ..) => {
                 process.exists(from.dir, &from.path)?;
                 return Err(Errno::EXDEV.into());
             }
@@ -330,39 +329,39 @@ impl Server {
     }
 }
 
-impl Request {
+impl Asked {
     /// The files that it names.
     pub(crate) fn places<'r>(&'r self) -> Vec<(&'r At, How)> {
         let plain = |at: &'r At| (at, How { follow: at.follow, ..How::default() });
         match self {
-            Request::Open { at, flags, resolve, .. } => {
+            Asked::Open { at, flags, resolve, .. } => {
                 let is_new = libc::O_CREAT | libc::O_EXCL;
                 let follow = at.follow && flags & is_new != is_new;
                 vec![(at, How { follow, resolve: *resolve, seen: 0 })]
             }
-            Request::Rename { from, to, .. } | Request::Link { from, to } => vec![plain(from), plain(to)],
-            Request::CurrentDir { .. } | Request::Sync { .. } => Vec::new(),
-            Request::Stat { at, .. }
-            | Request::Statx { at, .. }
-            | Request::Access { at, .. }
-            | Request::ReadLink { at, .. }
-            | Request::ChangeDir { at }
-            | Request::Execute { at }
-            | Request::MakeDir { at, .. }
-            | Request::MakeNode { at, .. }
-            | Request::Remove { at, .. }
-            | Request::SymLink { at, .. }
-            | Request::SetMode { at, .. }
-            | Request::SetOwner { at, .. }
-            | Request::SetSize { at, .. }
-            | Request::SetTimes { at, .. }
-            | Request::StatFs { at, .. }
-            | Request::GetXattr { at, .. }
-            | Request::ListXattr { at, .. }
-            | Request::SetXattr { at, .. }
-            | Request::RemoveXattr { at, .. }
-            | Request::Watch { at, .. }
-            | Request::FileHandle { at } => vec![plain(at)],
+            Asked::Rename { from, to, .. } | Asked::Link { from, to } => vec![plain(from), plain(to)],
+            Asked::CurrentDir { .. } | Asked::Sync { .. } => Vec::new(),
+            Asked::Stat { at, .. }
+            | Asked::Statx { at, .. }
+            | Asked::Access { at, .. }
+            | Asked::ReadLink { at, .. }
+            | Asked::ChangeDir { at }
+            | Asked::Execute { at }
+            | Asked::MakeDir { at, .. }
+            | Asked::MakeNode { at, .. }
+            | Asked::Remove { at, .. }
+            | Asked::SymLink { at, .. }
+            | Asked::SetMode { at, .. }
+            | Asked::SetOwner { at, .. }
+            | Asked::SetSize { at, .. }
+            | Asked::SetTimes { at, .. }
+            | Asked::StatFs { at, .. }
+            | Asked::GetXattr { at, .. }
+            | Asked::ListXattr { at, .. }
+            | Asked::SetXattr { at, .. }
+            | Asked::RemoveXattr { at, .. }
+            | Asked::Watch { at, .. }
+            | Asked::FileHandle { at } => vec![plain(at)],
         }
     }
 }
