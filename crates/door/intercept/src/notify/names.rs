@@ -73,6 +73,8 @@ pub(crate) struct Found {
     pub(crate) slash: bool,
     /// Whether the path ends with `.` or `..`.
     pub(crate) dots: usize,
+    /// Directories on the way. They are given back to the tree when the program has its answer.
+    pub(crate) _way: Vec<Arc<Inode>>,
     /// How often content had been stored when the file was looked at ([`super::content::Contents::stored`]).
     pub(crate) seen: u64,
 }
@@ -468,6 +470,7 @@ impl Walk<'_> {
                 parent: None,
                 slash,
                 dots: self.dots,
+                _way: Vec::new(),
                 seen: self.how.seen,
             };
             return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
@@ -488,15 +491,9 @@ impl Walk<'_> {
             self.at.truncate(above(&path).len());
             Some(self.here()?)
         };
-        Ok(Where::Tree(Found {
-            path,
-            tree: Some(tree),
-            inode,
-            parent,
-            slash,
-            dots: self.dots,
-            seen: self.how.seen,
-        }))
+        let (dots, seen) = (self.dots, self.how.seen);
+        let way = self.known.into_iter().map(|(_, inode)| inode).collect();
+        Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, dots, _way: way, seen }))
     }
 }
 

@@ -143,7 +143,9 @@ impl Server {
     }
 
     fn handle(self: &Arc<Self>, call: &Call) {
-        let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call)));
+        // What was found is given back to the trees when the program has gone on.
+        let mut places = Vec::new();
+        let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
         match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
             Ok(Reply::Pass) => self.listener.pass(call),
             Ok(Reply::Value(value)) => self.listener.answer(call, Ok(value)),
@@ -154,19 +156,18 @@ impl Server {
     }
 
     /// The answer to a call.
-    fn answer(self: &Arc<Self>, call: &Call) -> Result<Reply> {
+    fn answer(self: &Arc<Self>, call: &Call, places: &mut Vec<Where>) -> Result<Reply> {
         // What cannot be read the kernel cannot read either.
         let Ok(Some(request)) = Asked::of(call) else { return Ok(Reply::Pass) };
         let process = Process { thread: call.pid.cast_signed() };
         if let Some(reply) = self.without_path(process, &request) {
             return reply;
         }
-        let mut places = Vec::new();
         for (at, how) in request.places() {
             places.push(self.find(process, at, how)?);
         }
         if places.iter().all(|place| place.tree().is_none()) {
-            return self.locally(call, process, &request, &places);
+            return self.locally(call, process, &request, places);
         }
         if !self.listener.waits(call) {
             return Ok(Reply::Answered);
