@@ -135,7 +135,7 @@ impl Server {
     }
 
     /// A tree is about to be asked, which may take long: has another thread wait for calls.
-    fn wait_elsewhere(self: &Arc<Self>) {
+    pub(crate) fn wait_elsewhere(self: &Arc<Self>) {
         if self.idle.load(Ordering::Acquire) == 0 && self.threads.load(Ordering::Acquire) < THREADS_MAX {
             // Where none can be started, calls wait for each other.
             let _ = self.start_thread();
