@@ -189,6 +189,33 @@ fn what_others_change_is_seen() {
 }
 
 #[test]
+fn a_file_that_others_replace_is_not_the_one_that_is_written() {
+    if !has("python3") {
+        return;
+    }
+    let place = place();
+    let tree = place.at("tree");
+    let text = format!(
+        "
+before = open('/data/file', 'w')
+before.write('before'); before.flush()
+os.remove('{0}/file')
+with open('/data/file', 'w') as after:
+    after.write('after')
+assert open('/data/file').read() == 'after' and os.stat('/data/file').st_size == 5
+before.write(' and on'); before.close()
+before = open('/data/other', 'w')
+os.remove('{0}/other'); os.mkdir('{0}/other'); open('{0}/other/in', 'w').write('in')
+assert open('/data/other/in').read() == 'in' and os.listdir('/data/other') == ['in']
+before.close()
+",
+        tree.display()
+    );
+    python(&place, &text);
+    assert_eq!(fs::read_to_string(tree.join("file")).unwrap(), "after");
+}
+
+#[test]
 fn names_between_trees_and_this_machine_cannot_be_exchanged() {
     let place = place();
     place.file("local", "local\n");

@@ -20,6 +20,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// All that access(2) asks for: reading, writing, executing.
 const ALL: u32 = 7;
@@ -48,7 +49,7 @@ fn without(error: Error) -> Error {
 
 impl Server {
     /// Answers what is asked about no path, and what is a path in the mirror already.
-    pub(crate) fn without_path(&self, process: Process, request: &Asked) -> Option<Result<Reply>> {
+    pub(crate) fn without_path(self: &Arc<Self>, process: Process, request: &Asked) -> Option<Result<Reply>> {
         match request {
             Asked::CurrentDir { to, size } => {
                 let here = process.file(libc::AT_FDCWD).ok()?;
@@ -61,6 +62,7 @@ impl Server {
             Asked::Sync { file, data_only } => {
                 let path = process.file(*file).ok()?;
                 let path = self.names.shown(&path)?;
+                self.wait_elsewhere();
                 Some(self.sync(path, *data_only))
             }
             Asked::ReadLink { at, to, size } => {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Attr, Errno, Error, Result, SetAttrs, SetTime, Time};
+use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Stat, fstat, ftruncate, readlink, symlink};
 use rustix::io::{pread, pwrite};
@@ -63,6 +63,8 @@ pub(crate) struct Content {
 struct Writing {
     /// The file in the tree.
     file: File,
+    /// Its number, which is no other file's as long as it is open.
+    node: Node,
     /// The copy.
     copy: OwnedFd,
     stamp: Stamp,
@@ -82,6 +84,11 @@ impl Content {
     /// Whether the copy is that of a file with these attributes, or newer.
     pub(crate) fn is_of(&self, attr: &Attr) -> bool {
         self.writing.is_some() || self.key == Key::of(attr)
+    }
+
+    /// Whether programs write to another file than this one, which had the name before.
+    pub(crate) fn is_other(&self, node: Node) -> bool {
+        self.writing.as_ref().is_some_and(|writing| writing.node != node)
     }
 
     /// Whether the copy has the content.
@@ -257,6 +264,11 @@ impl Contents {
         lock(&self.all).get(&found.st_ino).cloned()
     }
 
+    /// Whether programs write to a copy that is one of another file than this.
+    pub(crate) fn is_of_another(&self, found: &Stat, node: Node) -> bool {
+        self.of(found).is_some_and(|content| content.try_lock().is_ok_and(|content| content.is_other(node)))
+    }
+
     /// Whether programs write to a copy.
     pub(crate) fn is_written(&self, found: &Stat) -> bool {
         // What is fetched or stored at the moment must not be removed either.
@@ -287,7 +299,7 @@ impl Contents {
         &self,
         content: &Arc<Mutex<Content>>,
         guard: &mut Content,
-        file: File,
+        (file, node): (File, Node),
         copy: OwnedFd,
     ) -> Result<()> {
         if guard.writing.is_some() {
@@ -304,7 +316,7 @@ impl Contents {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             noted => os(noted)?,
         }
-        guard.writing = Some(Writing { file, copy, stamp, watch, note, told: false });
+        guard.writing = Some(Writing { file, node, copy, stamp, watch, note, told: false });
         Ok(())
     }
 

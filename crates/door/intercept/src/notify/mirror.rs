@@ -75,7 +75,7 @@ impl Mirror {
     pub(crate) fn copy(&self, path: &[u8], inode: &Inode) -> Result<PathBuf> {
         let real = self.real(path);
         let _changing = lock(&self.changing);
-        self.stand_in(path, &real, inode.attr(), true)?;
+        self.stand_in(path, &real, inode, true)?;
         Ok(real)
     }
 
@@ -103,7 +103,7 @@ impl Mirror {
                 Ok((name, inode)) => {
                     let path = [path, b"/", &name[..]].concat();
                     let _changing = lock(&self.changing);
-                    self.stand_in(&path, &self.real(&path), inode.attr(), false)?;
+                    self.stand_in(&path, &self.real(&path), &inode, false)?;
                     found.insert(name.as_os_str().to_owned());
                 }
                 // The name is there; who looks at it gets the error.
@@ -132,34 +132,58 @@ impl Mirror {
     }
 
     /// Has something of the right kind stand in for a file. With `fully`, its attributes are those of the file, too.
-    fn stand_in(&self, path: &[u8], real: &Path, attr: &Attr, fully: bool) -> Result<()> {
-        match statat(CWD, real, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) if kind_of(&found) == stand_in_for(attr.kind()) => {
-                let is_same = !fully
-                    || match attr.kind() {
-                        FileKind::Symlink => found.st_size as usize == target(attr).len(),
-                        FileKind::Regular => {
-                            // What is stored or fetched just now is as new as can be.
-                            self.contents.of(&found).is_some_and(|content| {
-                                content.try_lock().map_or(true, |content| content.is_of(attr))
-                            })
-                        }
-                        _ => true,
-                    };
-                if is_same && (!fully || self.contents.is_written(&found)) {
-                    return Ok(());
-                }
-                if is_same {
-                    return self.set(real, attr);
-                }
-                self.forget(real)?;
+    fn stand_in(&self, path: &[u8], real: &Path, inode: &Inode, fully: bool) -> Result<()> {
+        let attr = inode.attr();
+        let found = match statat(CWD, real, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => found,
+            Err(Os::NOENT | Os::NOTDIR) => {
+                self.make_way(path)?;
+                return self.make(path, real, attr);
             }
-            Ok(found) if self.contents.is_written(&found) => return Ok(()),
-            Ok(_) => self.forget(real)?,
-            Err(Os::NOENT) => fs::create_dir_all(self.real(above(path)))?,
             Err(error) => return os(Err(error)),
+        };
+        if self.contents.is_of_another(&found, inode.node()) {
+            // Programs go on writing to that, which has no name here any more.
+            os(unlinkat(CWD, real, AtFlags::empty()))?;
+            return self.make(path, real, attr);
         }
+        let is_of_kind = kind_of(&found) == stand_in_for(attr.kind());
+        if self.contents.is_written(&found) || is_of_kind && !fully {
+            return Ok(());
+        }
+        if is_of_kind && self.is_same(&found, attr) {
+            return self.set(real, attr);
+        }
+        self.forget(real)?;
         self.make(path, real, attr)
+    }
+
+    /// Makes the directories above a copy. What is there in place of one was one that is no more.
+    fn make_way(&self, path: &[u8]) -> Result<()> {
+        let way = self.real(above(path));
+        if fs::create_dir_all(&way).is_ok() {
+            return Ok(());
+        }
+        let mut ancestors: Vec<_> = way.ancestors().take_while(|dir| *dir != self.dir).collect();
+        ancestors.reverse();
+        for dir in ancestors {
+            if fs::symlink_metadata(dir).is_ok_and(|found| !found.is_dir()) {
+                os(unlinkat(CWD, dir, AtFlags::empty()))?;
+            }
+        }
+        Ok(fs::create_dir_all(&way)?)
+    }
+
+    /// Whether a copy of the right kind is that of a file with these attributes.
+    fn is_same(&self, found: &Stat, attr: &Attr) -> bool {
+        match attr.kind() {
+            FileKind::Symlink => found.st_size as usize == target(attr).len(),
+            FileKind::Regular => self.contents.of(found).is_some_and(|content| {
+                // What is stored or fetched just now is as new as can be.
+                content.try_lock().map_or(true, |content| content.is_of(attr))
+            }),
+            _ => true,
+        }
     }
 
     /// Makes what stands in for a file.

@@ -9,7 +9,7 @@
 //! | `process.rs`, `memory.rs` | the process that waits |
 //! | `decode.rs` | what a call asks for |
 //! | `names.rs` | which file a path leads to |
-//! | `server.rs` | the threads that answer, and which part answers what |
+//! | `server.rs`, `turns.rs` | the threads that answer, and which part answers what |
 //! | `answers.rs`, `open.rs`, `changes.rs`, `execute.rs` | the answers |
 //! | `redirect.rs` | having a program begin a call again with other arguments (ptrace) |
 //! | `mirror.rs`, `content.rs` | copies of files, of which programs get descriptors |
@@ -30,6 +30,7 @@ mod place;
 mod process;
 mod redirect;
 mod server;
+mod turns;
 
 pub(crate) use listener::install;
 pub use server::Notified;

@@ -73,6 +73,8 @@ pub(crate) struct Found {
     pub(crate) slash: bool,
     /// Whether the path ends with `.` or `..`.
     pub(crate) dots: usize,
+    /// Directories on the way. They are given back to the tree when the program has its answer.
+    pub(crate) _way: Vec<Arc<Inode>>,
     /// How often content had been stored when the file was looked at ([`super::content::Contents::stored`]).
     pub(crate) seen: u64,
 }
@@ -197,14 +199,22 @@ impl Names {
         }
     }
 
-    /// Finds a file.
+    /// Finds a file. `before_asking` is called before a tree is asked.
     ///
     /// # Errors
     /// Those of a path that leads into a tree.
-    pub(crate) fn find(&self, process: Process, start: &[u8], path: &[u8], how: How) -> Result<Where> {
+    pub(crate) fn find(
+        &self,
+        process: Process,
+        start: &[u8],
+        path: &[u8],
+        how: How,
+        before_asking: &dyn Fn(),
+    ) -> Result<Where> {
         let shown = self.shown(start);
         let start = shown.unwrap_or(start);
         let mut walk = Walk {
+            before_asking,
             crossed: shown.is_some(),
             from: shown.and_then(|shown| self.tree_of(shown)),
             dots: match path.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty()) {
@@ -276,6 +286,7 @@ impl Names {
 
 /// A path on the way.
 struct Walk<'n> {
+    before_asking: &'n dyn Fn(),
     names: &'n Names,
     process: Process,
     at: Vec<u8>,
@@ -349,6 +360,7 @@ impl Walk<'_> {
         }
         match self.names.tree_of(&next) {
             Some(_) if self.names.is_root(&next) => {
+                (self.before_asking)();
                 let inode = self.names.inode(&next)?;
                 self.enter(next, inode);
                 Ok(true)
@@ -369,6 +381,7 @@ impl Walk<'_> {
         match self.known.last() {
             Some((length, inode)) if *length == self.at.len() => Ok(Arc::clone(inode)),
             _ => {
+                (self.before_asking)();
                 let inode = Arc::new(self.names.inode(&self.at)?);
                 self.known.push((self.at.len(), Arc::clone(&inode)));
                 Ok(inode)
@@ -468,6 +481,7 @@ impl Walk<'_> {
                 parent: None,
                 slash,
                 dots: self.dots,
+                _way: Vec::new(),
                 seen: self.how.seen,
             };
             return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
@@ -476,6 +490,7 @@ impl Walk<'_> {
         let inode = if is_known {
             self.known.pop().map(|(_, inode)| inode)
         } else {
+            (self.before_asking)();
             match self.names.inode(&path) {
                 Ok(inode) => Some(Arc::new(inode)),
                 Err(error) if error.errno == Errno::ENOENT => None,
@@ -488,15 +503,9 @@ impl Walk<'_> {
             self.at.truncate(above(&path).len());
             Some(self.here()?)
         };
-        Ok(Where::Tree(Found {
-            path,
-            tree: Some(tree),
-            inode,
-            parent,
-            slash,
-            dots: self.dots,
-            seen: self.how.seen,
-        }))
+        let (dots, seen) = (self.dots, self.how.seen);
+        let way = self.known.into_iter().map(|(_, inode)| inode).collect();
+        Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, dots, _way: way, seen }))
     }
 }
 

@@ -10,9 +10,9 @@ use libc::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_TMPFILE, O_TRUNC,
     O_WRONLY,
 };
-use outrigger_client::File;
+use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Errno, FileKind, Result};
+use outrigger_core::{Errno, FileKind, Node, Result};
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -114,8 +114,7 @@ impl Server {
     /// Opens a regular file that is there.
     fn file(&self, found: &Found, how: Opening) -> Result<Reply> {
         let inode = &*self.settled(found)?;
-        let real = self.mirror.copy(&found.path, inode)?;
-        let content = self.mirror.content(&real)?;
+        let (real, content) = self.copied(&found.path, inode)?;
         let mut guard = lock(&content);
         if guard.is_here() && (guard.is_written() || !how.writes()) {
             // Whether it may be opened is asked for each time, as permissions change.
@@ -137,7 +136,18 @@ impl Server {
         if !how.has(O_TRUNC) {
             self.mirror.fill(&real, inode, &mut guard)?;
         }
-        self.write(&real, (&content, &mut guard), file, how)
+        self.write(&real, (&content, &mut guard), (file, inode.node()), how)
+    }
+
+    /// The copy of a regular file. That of another one, which had the name before, is stored until then.
+    fn copied(&self, path: &[u8], inode: &Inode) -> Result<(PathBuf, Arc<Mutex<Content>>)> {
+        loop {
+            let real = self.mirror.copy(path, inode)?;
+            let content = self.mirror.content(&real)?;
+            if !lock(&content).is_other(inode.node()) {
+                return Ok((real, content));
+            }
+        }
     }
 
     /// Makes a file.
@@ -153,8 +163,7 @@ impl Server {
         self.mirror.changes();
         let (inode, file) = parent.create(&name, mode, how.of_file())?;
         self.mirror.changes();
-        let real = self.mirror.copy(&found.path, &inode)?;
-        let content = self.mirror.content(&real)?;
+        let (real, content) = self.copied(&found.path, &inode)?;
         let mut guard = lock(&content);
         if !how.writes() {
             self.mirror.fill(&real, &inode, &mut guard)?;
@@ -164,7 +173,7 @@ impl Server {
         if inode.attr().size > 0 && !how.has(O_TRUNC) {
             self.mirror.fill(&real, &inode, &mut guard)?;
         }
-        self.write(&real, (&content, &mut guard), file, how)
+        self.write(&real, (&content, &mut guard), (file, inode.node()), how)
     }
 
     /// Gives the program a descriptor of a copy that is stored when it is closed.
@@ -172,7 +181,7 @@ impl Server {
         &self,
         real: &Path,
         (content, guard): (&Arc<Mutex<Content>>, &mut Content),
-        file: File,
+        file: (File, Node),
         how: Opening,
     ) -> Result<Reply> {
         debug_assert!(how.flags & O_ACCMODE != O_RDONLY || how.flags & (O_APPEND | O_WRONLY) == 0);

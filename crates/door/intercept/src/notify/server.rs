@@ -9,6 +9,7 @@ use super::names::{Found, How, Names, Where};
 use super::open::Opening;
 use super::place::Place;
 use super::process::Process;
+use super::turns::Turns;
 use crate::failed;
 use crate::launch::Prefix;
 use outrigger_client::{Client, Inode};
@@ -19,13 +20,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-
-/// The most threads that answer calls: more calls than that at the same time wait for each other.
-const THREADS_MAX: usize = 256;
 
 /// What a call gets.
 pub(crate) enum Reply {
@@ -47,8 +44,7 @@ pub(crate) struct Server {
     /// Threads that are about to begin a call again, and the path in the mirror that it has then.
     pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
     user: u32,
-    idle: AtomicUsize,
-    threads: AtomicUsize,
+    turns: Turns,
 }
 
 /// Programs whose calls are answered.
@@ -80,8 +76,7 @@ impl Notified {
             mirror: Mirror::new(place.mirror(), contents),
             redirected: Mutex::default(),
             user: geteuid().as_raw(),
-            idle: AtomicUsize::new(0),
-            threads: AtomicUsize::new(0),
+            turns: Turns::default(),
         });
         server.start_thread().map_err(failed("no thread"))?;
         let attending = Arc::clone(&server);
@@ -108,25 +103,17 @@ impl Notified {
 
 impl Server {
     fn start_thread(self: &Arc<Self>) -> io::Result<()> {
-        self.threads.fetch_add(1, Ordering::AcqRel);
-        self.idle.fetch_add(1, Ordering::AcqRel);
         let server = Arc::clone(self);
-        let spawned = thread::Builder::new().name("calls".into()).spawn(move || server.serve());
-        spawned.map(drop).inspect_err(|_| {
-            self.threads.fetch_sub(1, Ordering::AcqRel);
-            self.idle.fetch_sub(1, Ordering::AcqRel);
-        })
+        thread::Builder::new().name("calls".into()).spawn(move || server.serve()).map(drop)
     }
 
     /// Answers calls until there are no more.
     fn serve(self: &Arc<Self>) {
+        self.turns.lead();
         loop {
+            self.turns.wait();
             match self.listener.receive() {
-                Ok(Some(call)) => {
-                    self.idle.fetch_sub(1, Ordering::AcqRel);
-                    self.handle(&call);
-                    self.idle.fetch_add(1, Ordering::AcqRel);
-                }
+                Ok(Some(call)) => self.handle(&call),
                 Ok(None) if self.listener.ends_within(Duration::ZERO) => return,
                 Ok(None) => {}
                 Err(_) => return,
@@ -135,15 +122,14 @@ impl Server {
     }
 
     /// A tree is about to be asked, which may take long: has another thread wait for calls.
-    fn wait_elsewhere(self: &Arc<Self>) {
-        if self.idle.load(Ordering::Acquire) == 0 && self.threads.load(Ordering::Acquire) < THREADS_MAX {
-            // Where none can be started, calls wait for each other.
-            let _ = self.start_thread();
-        }
+    pub(crate) fn wait_elsewhere(self: &Arc<Self>) {
+        self.turns.pass_on(|| self.start_thread().is_ok());
     }
 
     fn handle(self: &Arc<Self>, call: &Call) {
-        let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call)));
+        // What was found is given back to the trees when the program has gone on.
+        let mut places = Vec::new();
+        let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
         match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
             Ok(Reply::Pass) => self.listener.pass(call),
             Ok(Reply::Value(value)) => self.listener.answer(call, Ok(value)),
@@ -154,19 +140,18 @@ impl Server {
     }
 
     /// The answer to a call.
-    fn answer(self: &Arc<Self>, call: &Call) -> Result<Reply> {
+    fn answer(self: &Arc<Self>, call: &Call, places: &mut Vec<Where>) -> Result<Reply> {
         // What cannot be read the kernel cannot read either.
         let Ok(Some(request)) = Asked::of(call) else { return Ok(Reply::Pass) };
         let process = Process { thread: call.pid.cast_signed() };
         if let Some(reply) = self.without_path(process, &request) {
             return reply;
         }
-        let mut places = Vec::new();
         for (at, how) in request.places() {
             places.push(self.find(process, at, how)?);
         }
         if places.iter().all(|place| place.tree().is_none()) {
-            return self.locally(call, process, &request, &places);
+            return self.locally(call, process, &request, places);
         }
         if !self.listener.waits(call) {
             return Ok(Reply::Answered);
@@ -207,9 +192,8 @@ impl Server {
         if !is_in_tree && self.names.is_local(joined.as_ref().unwrap_or(&at.path)) {
             return Ok(Where::Local);
         }
-        self.wait_elsewhere();
         let how = How { seen: self.mirror.contents.stored(), ..how };
-        self.names.find(process, &start, &at.path, how)
+        self.names.find(process, &start, &at.path, how, &|| self.wait_elsewhere())
     }
 
     /// Does what is asked for about one file.
