@@ -144,8 +144,11 @@ impl Session {
                 }
                 None => self.answer(verb, argument).unwrap_or_else(|| MISSING.to_owned()),
             };
-            while is_mute {
-                thread::park();
+            if is_mute {
+                // A park may end for no reason.
+                loop {
+                    thread::park();
+                }
             }
             control.write_all(format!("{reply}\r\n").as_bytes()).ok()?;
         }
