@@ -311,7 +311,7 @@ mod tests {
     fn example(option: &OptionInfo) -> &'static str {
         let values = [
             ("SECONDS", "5"),
-            ("SECONDS|always|never|yes|no", "5"),
+            ("SECONDS|PERCENT%|always|never|yes|no", "5"),
             ("BYTES", "67108864"),
             ("BYTES|%", "50%"),
             ("N", "3"),
