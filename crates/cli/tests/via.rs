@@ -247,6 +247,9 @@ fn content_that_cannot_be_stored_is_kept_and_no_success() {
     let kept = fs::read_dir(place.at("state/outrigger/unsaved")).unwrap().next().unwrap().unwrap().path();
     assert!(said.err.contains(kept.to_str().unwrap()), "{said:?}");
     assert_eq!(fs::read_to_string(kept).unwrap(), "precious\n");
+    if !has("python3") {
+        return;
+    }
     let fsync = "import os; f = os.open('/data/x', os.O_CREAT | os.O_WRONLY); os.write(f, b'x')\ntry: os.fsync(f)\nexcept OSError as e: print(e.errno)";
     let said = place.run(&[&words[..], &["python3", "-c", fsync]].concat());
     assert_eq!((&*said.out, said.code == Some(0)), ("28\n", false), "{said:?}");

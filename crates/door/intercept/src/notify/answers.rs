@@ -62,7 +62,7 @@ impl Server {
             Asked::Sync { file, data_only } => {
                 let path = process.file(*file).ok()?;
                 let path = self.names.shown(&path)?;
-                self.wait_elsewhere();
+                self.asks();
                 Some(self.sync(path, *data_only))
             }
             Asked::ReadLink { at, to, size } => {

@@ -20,6 +20,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -45,6 +46,8 @@ pub(crate) struct Server {
     pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
     user: u32,
     turns: Turns,
+    /// Takes what was found, and gives it back to the trees: these take their time for that, too.
+    found: Sender<Vec<Where>>,
 }
 
 /// Programs whose calls are answered.
@@ -70,6 +73,9 @@ impl Notified {
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, client, &place.mirror()).map_err(|error| error.to_string())?;
+        let (found, given_back) = channel::<Vec<Where>>();
+        let give_back = move || given_back.into_iter().for_each(drop);
+        thread::Builder::new().name("give-back".into()).spawn(give_back).map_err(failed("no thread"))?;
         let server = Arc::new(Server {
             listener: Arc::new(Listener::new(listener)),
             names,
@@ -77,8 +83,12 @@ impl Notified {
             redirected: Mutex::default(),
             user: geteuid().as_raw(),
             turns: Turns::default(),
+            found,
         });
         server.start_thread().map_err(failed("no thread"))?;
+        let watching = Arc::clone(&server);
+        let watch = move || watching.turns.watch(|| watching.start_thread().is_ok());
+        thread::Builder::new().name("turns".into()).spawn(watch).map_err(failed("no thread"))?;
         let attending = Arc::clone(&server);
         let attend = move || {
             // What is not stored then is stored in the end.
@@ -121,13 +131,12 @@ impl Server {
         }
     }
 
-    /// A tree is about to be asked, which may take long: has another thread wait for calls.
-    pub(crate) fn wait_elsewhere(self: &Arc<Self>) {
-        self.turns.pass_on(|| self.start_thread().is_ok());
+    /// A tree is about to be asked. Another thread waits for calls if that takes long.
+    pub(crate) fn asks(&self) {
+        self.turns.asks();
     }
 
     fn handle(self: &Arc<Self>, call: &Call) {
-        // What was found is given back to the trees when the program has gone on.
         let mut places = Vec::new();
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
         match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
@@ -136,6 +145,10 @@ impl Server {
             Ok(Reply::File(file, close)) => self.listener.give(call, file, close),
             Ok(Reply::Answered) => {}
             Err(error) => self.listener.answer(call, Err(error.errno.0)),
+        }
+        if places.iter().any(|place| place.tree().is_some()) {
+            // The thread that takes it lives as long as this.
+            let _ = self.found.send(places);
         }
     }
 
@@ -193,7 +206,7 @@ impl Server {
             return Ok(Where::Local);
         }
         let how = How { seen: self.mirror.contents.stored(), ..how };
-        self.names.find(process, &start, &at.path, how, &|| self.wait_elsewhere())
+        self.names.find(process, &start, &at.path, how, &|| self.asks())
     }
 
     /// Does what is asked for about one file.
