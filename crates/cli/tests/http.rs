@@ -175,3 +175,16 @@ fn proxies_are_those_of_the_environment() {
     let refused = place.run_as("env", &[&proxied, around, program, "cat", location]).refused(1);
     assert!(refused.contains("no.such.host.invalid"), "{refused}");
 }
+
+/// nginx leaves names out of its index that begin with a dot, and has the files.
+#[test]
+fn names_that_are_not_listed_are_found_all_the_same() {
+    let Some(far) = Far::new(Httpd::Nginx) else { return };
+    let root = far.server.root().to_owned();
+    fs::create_dir_all(root.join("d/.hidden")).unwrap();
+    fs::write(root.join("d/.hidden/file"), "content\n").unwrap();
+    far.place.run(&["mount", &far.at("/d/"), "m"]).ok();
+    let look = "ls -A m; ls -A m; cat m/.hidden/file";
+    assert_eq!(far.place.run_as("sh", &["-ec", look]).ok(), "content\n");
+    far.place.run_as("sh", &["-c", "cat m/.hidden/none; ls -A m; cat m/.hidden/file"]).ok();
+}

@@ -392,3 +392,72 @@ fn where_no_namespace_can_be_made_system_calls_are_answered() {
     assert_eq!(said.ok(), "content\nCapEff:\t0000000000000000\n");
     assert_eq!(fs::metadata(place.at("tree/new")).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+/// What goes through all temporary files comes to no tree, and not to the root directory.
+#[test]
+fn the_directory_of_copies_leads_nowhere() {
+    let place = place();
+    place.file("kept", "kept\n");
+    let (copies, kept) = (place.at("copies"), place.at("kept").display().to_string());
+    let all = format!("{}/*", copies.display());
+    let said = script(
+        &place,
+        &format!(
+            "cat /data/sub/file; for dir in {all}; do
+                if ls $dir/files || cat $dir/files{kept} || rm -rf $dir/files{kept} || ls $dir/files/..; then exit 1; fi
+            done 2>/dev/null; rm -rf {all} 2>/dev/null || true; find {all} 2>/dev/null | wc -l; cat /data/sub/file {kept}"
+        ),
+    );
+    assert_eq!(said.ok(), "content\n3\ncontent\nkept\n");
+    assert_eq!(fs::read_dir(copies).unwrap().count(), 0);
+}
+
+#[test]
+fn what_others_have_stored_since_a_file_was_opened_is_not_undone() {
+    let place = place();
+    let own = place.at("tree/log").display().to_string();
+    for before in ["echo one >/data/log; exec 5>>/data/log", "exec 5>/data/log"] {
+        let said =
+            script(&place, &format!("{before}; echo of-others >>{own}; echo ours >&5; exec 5>&-; true"));
+        assert!(said.code == Some(125) && said.err.contains("changed by another program"), "{said:?}");
+        assert!(fs::read_to_string(&own).unwrap().ends_with("of-others\n"), "{said:?}");
+        let unsaved = said.err.rsplit_once(" is in '").unwrap().1.split('\'').next().unwrap().to_owned();
+        assert!(fs::read_to_string(unsaved).unwrap().ends_with("ours\n"));
+    }
+    script(&place, "exec 5>>/data/log; echo a >&5; sync /data/log; chmod 600 /data/log; echo b >&5").ok();
+    assert!(fs::read_to_string(&own).unwrap().ends_with("a\nb\n"));
+}
+
+/// Nothing can have their writes fail.
+#[test]
+fn files_that_are_written_to_when_the_trees_are_taken_away_are_named() {
+    let place = place();
+    place.file("gate", "");
+    let gate = place.at("gate").display().to_string();
+    let writer =
+        format!("(exec 5>/data/late; echo one >&5; while [ -e {gate} ]; do sleep 0.05; done) & exit 0");
+    let mut server = command(&place, &[], &["sh", "-c", &writer]);
+    let mut server = server.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(server.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("still run"), "{line}");
+    signal(server.id(), "TERM");
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("'/data/late' is open for writing"), "{line}");
+    assert_eq!(server.wait().unwrap().code(), Some(125));
+    assert_eq!(fs::read_to_string(place.at("tree/late")).unwrap(), "one\n");
+    fs::remove_file(&gate).unwrap();
+}
+
+#[test]
+fn directories_have_the_permissions_that_they_have_in_the_tree() {
+    let place = place();
+    fs::create_dir(place.at("tree/d")).unwrap();
+    fs::set_permissions(place.at("tree/d"), Permissions::from_mode(0o2511)).unwrap();
+    let said = script(&place, "stat -c %a /data/d; cp -a /data/d /data/copy; tar cf d.tar -C /data d");
+    assert_eq!(said.ok(), "2511\n");
+    assert_eq!(fs::metadata(place.at("tree/copy")).unwrap().permissions().mode() & 0o7777, 0o2511);
+    let listed = place.run_as("tar", &["tvf", "d.tar"]).ok();
+    assert!(listed.starts_with("dr-x--s--x"), "{listed}");
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file: positioned reads and writes, and streams over them.
 
+use crate::client::Client;
 use crate::client::lacks;
 use crate::inode::Held;
 use bytes::{Buf, Bytes};
@@ -145,6 +146,11 @@ impl File {
         let host = other.backing.fd().ok_or(Errno::EOPNOTSUPP)?;
         let (node, handle) = (self.held.node, self.handle);
         self.held.client.exchange(Exchange { node, handle, offset, host_offset, len, inward }, host)
+    }
+
+    /// The client it belongs to.
+    pub fn client(&self) -> &Client {
+        &self.held.client
     }
 
     /// Its attributes now.

@@ -223,6 +223,8 @@ pub struct Abilities {
     pub acl: bool,
     /// Times of files are multiples of so many nanoseconds; others are rounded down.
     pub time_unit: u32,
+    /// There may be names that listings do not have, as of an HTTP server that leaves some out: a name that was not listed is asked for.
+    pub hides_names: bool,
     /// How long a name that was not found stays so.
     pub negative_ttl: Ttl,
     /// The most bytes one read or write may have.
@@ -252,6 +254,7 @@ impl Abilities {
             targets_by_place: false,
             root_at: None,
             close_to_open: false,
+            hides_names: false,
             parallel: Parallel::default(),
             acl: false,
             time_unit: 1,

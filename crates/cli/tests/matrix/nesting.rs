@@ -2,7 +2,7 @@
 //! Runs in one another, and beside other programs that change what a program sees or look at what it does.
 
 use crate::support::{PROGRAM, has};
-use crate::{Kind, MECHANISMS, NOBODY, Scene, failures, program_for};
+use crate::{Kind, MECHANISMS, Mechanism, NOBODY, Scene, failures, program_for};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 
@@ -22,6 +22,10 @@ const SOME: [&str; 12] = [
     "passed-descriptors",
 ];
 
+fn nesting() -> impl Iterator<Item = &'static Mechanism> {
+    MECHANISMS.iter().filter(|mechanism| mechanism.nests)
+}
+
 /// The program with these checks, for trees at `/data`.
 fn checks(scene: &Scene, at: &str, names: &[&str]) -> Option<Vec<String>> {
     let program = Kind::Dynamic.program()?.display().to_string();
@@ -38,7 +42,7 @@ fn no_fault(scene: &Scene, before: &[&str], checks: &[String]) {
 
 #[test]
 fn a_run_in_a_run_has_its_own_tree_in_that_of_the_other() {
-    for mechanism in MECHANISMS {
+    for mechanism in nesting() {
         let Some(scene) = Scene::new() else { return };
         let Some(checks) = checks(&scene, "/more", &[]) else { return };
         let run = |map| [&[PROGRAM, "run", "--no-hosts", "--map", map], mechanism.options, &["--"]].concat();
@@ -48,7 +52,7 @@ fn a_run_in_a_run_has_its_own_tree_in_that_of_the_other() {
 
 #[test]
 fn a_run_works_under_programs_that_look_at_it_or_change_what_it_sees() {
-    for mechanism in MECHANISMS {
+    for mechanism in nesting() {
         let run =
             [&[PROGRAM, "run", "--no-hosts", "--map", "/data=tree"], mechanism.options, &["--"]].concat();
         let outer: [&[&str]; 4] = [
@@ -79,7 +83,7 @@ const INNER: [&[&str]; 5] = [
 
 #[test]
 fn programs_that_look_at_others_or_change_what_they_see_work_under_a_run() {
-    for (mechanism, inner) in MECHANISMS.iter().flat_map(|mechanism| INNER.map(|inner| (mechanism, inner))) {
+    for (mechanism, inner) in nesting().flat_map(|mechanism| INNER.map(|inner| (mechanism, inner))) {
         let Some(scene) = Scene::new() else { return };
         let Some(checks) = checks(&scene, "/data", &SOME) else { return };
         let run =
@@ -92,7 +96,7 @@ fn programs_that_look_at_others_or_change_what_they_see_work_under_a_run() {
 
 #[test]
 fn a_run_works_in_a_run_without_privileges() {
-    for mechanism in MECHANISMS {
+    for mechanism in nesting() {
         let (Some(scene), Some(program)) = (Scene::new(), Kind::Dynamic.program()) else { return };
         let (outrigger, program) = (scene.give_away(), program_for(&scene, &program));
         let run = |map| {
@@ -110,7 +114,7 @@ fn they_work_without_privileges_too() {
     // Only the superuser may call chroot(2).
     let inner = INNER.into_iter().filter(|inner| inner[0] != "chroot" && has(inner[0]));
     for (mechanism, inner) in
-        MECHANISMS.iter().flat_map(|mechanism| inner.clone().map(move |inner| (mechanism, inner)))
+        nesting().flat_map(|mechanism| inner.clone().map(move |inner| (mechanism, inner)))
     {
         let (Some(scene), Some(program)) = (Scene::new(), Kind::Dynamic.program()) else { return };
         let outrigger = scene.give_away();
@@ -128,7 +132,7 @@ fn gdb_works_on_both_sides() {
     if !has("gdb") {
         return;
     }
-    for mechanism in MECHANISMS {
+    for mechanism in nesting() {
         let Some(scene) = Scene::new() else { return };
         let Some(program) = Kind::Dynamic.program() else { return };
         fs::copy(program, scene.place.at("tree/program")).unwrap();

@@ -202,6 +202,7 @@ impl FileServer for Host {
     const TELLS_PLACES: bool = true;
     const TELLS_VERSIONS: bool = true;
     const HIDES_DIRECTORIES: bool = true;
+    const HIDES_NAMES: bool = true;
     const PARALLEL: Parallel = Parallel { reads: 1, listings: 4 };
 
     type Transfer = Transfer;

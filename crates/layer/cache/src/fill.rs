@@ -120,7 +120,7 @@ impl Inner {
         let period = attr.as_ref().map_or(ttls.least(), |attr| ttls.period(attr, when.wall));
         let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
         let mut names = Names::filling(stamp, after(when.now, period), self.placing());
-        names.negative_until = after(when.now, ttls.negative());
+        names.negative_until = table.absent_until(ttls, when.now);
         let fill = Arc::new(Fill {
             names: Arc::new(Mutex::new(names)),
             asked,

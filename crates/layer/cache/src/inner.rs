@@ -119,7 +119,11 @@ impl Inner {
 
     /// Stands on `service` from the first request on.
     pub(crate) fn stand_on(&self, service: &Arc<dyn Service>) -> &Below {
-        self.below.get_or_init(|| Below { service: Arc::clone(service), abilities: service.abilities() })
+        self.below.get_or_init(|| {
+            let abilities = service.abilities();
+            lock(&self.table).hides_names = abilities.hides_names;
+            Below { service: Arc::clone(service), abilities }
+        })
     }
 
     /// The tree below.

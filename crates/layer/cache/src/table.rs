@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 /// Everything that is known.
 pub(crate) struct Table {
+    /// Whether listings may leave names out.
+    pub(crate) hides_names: bool,
     records: Lru<Node, Record>,
     /// References handed out beyond those held below, of nodes without a record.
     debts: HashMap<Node, u64>,
@@ -74,6 +76,7 @@ const DIRECTORY_PARTS: usize = 4;
 impl Table {
     pub(crate) fn new(options: &Options) -> Self {
         Table {
+            hides_names: false,
             records: Lru::default(),
             debts: HashMap::new(),
             unneeded: PruneList::default(),
@@ -91,6 +94,11 @@ impl Table {
             bytes_max: options.names,
             bytes: 0,
         }
+    }
+
+    /// Until when names are known to be absent that a listing does not have.
+    pub(crate) fn absent_until(&self, ttls: Ttls, now: Moment) -> Moment {
+        if self.hides_names { 0 } else { after(now, ttls.negative()) }
     }
 
     /// The record of `node`, which is used now.
@@ -481,6 +489,7 @@ impl Table {
         }
         let (ttls, When { now, wall }) = (self.ttls(node), asked.when);
         let until = after(now, ttls.period(attr, wall));
+        let absent = self.absent_until(ttls, now);
         let record = self.make(node);
         if record.pending > 0 || record.changed.max(record.attr_sequence) > asked.sequence {
             return now;
@@ -495,7 +504,7 @@ impl Table {
             *attr = newer.clone();
             return record.attr_until;
         }
-        record.learn_attr(attr, asked, (until, after(now, ttls.negative())));
+        record.learn_attr(attr, asked, (until, absent));
         let settled = record.attr_settled;
         if let Some(file) = record.file.clone() {
             self.learn_content(node, &file, attr, settled, (now, until));

@@ -152,6 +152,8 @@ pub trait FileServer: Send + Sync + 'static {
     /// Whether there may be files in directories that the server does not show, as at the paths of URLs: of several names in a row
     /// the last one is asked for first.
     const HIDES_DIRECTORIES: bool = false;
+    /// Whether listings may leave names out, of which the server has the files all the same.
+    const HIDES_NAMES: bool = false;
     /// Whether [`FileServer::send`] replaces a file as a whole or not at all, and only one that still is what [`StagedState`] says of it.
     /// Then nothing goes to a temporary name, and nothing is looked at before.
     ///

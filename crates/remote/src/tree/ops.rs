@@ -90,6 +90,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             negative_ttl: Ttl::SECOND,
             async_create: true,
             close_to_open: S::STORES_IF_UNCHANGED,
+            hides_names: S::HIDES_NAMES,
             read_only: S::READ_ONLY,
             ..Abilities::new(self.0.server.driver(), self.0.server.shown(), OPS)
         }

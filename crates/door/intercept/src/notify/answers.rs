@@ -47,6 +47,12 @@ fn without(error: Error) -> Error {
     if error.errno == Errno::ENOSYS { Errno::EOPNOTSUPP.into() } else { error }
 }
 
+/// The mode of a directory: in its copy, this process has all permissions.
+fn mode_of_directory(found: &Found) -> Option<u32> {
+    let inode = found.inode.as_ref().filter(|inode| inode.is_dir())?;
+    Some(inode.attr().mode)
+}
+
 impl Server {
     /// Answers what is asked about no path, and what is a path in the mirror already.
     pub(crate) fn without_path(self: &Arc<Self>, process: Process, request: &Asked) -> Option<Result<Reply>> {
@@ -124,6 +130,9 @@ impl Server {
                     stat.st_mode = attr.mode;
                     stat.st_rdev = attr.rdev.into();
                 }
+                if let Some(mode) = mode_of_directory(found) {
+                    stat.st_mode = mode;
+                }
             },
         )
     }
@@ -140,6 +149,9 @@ impl Server {
                     stat.stx_mode = attr.mode as u16;
                     stat.stx_rdev_major = libc::major(attr.rdev.into());
                     stat.stx_rdev_minor = libc::minor(attr.rdev.into());
+                }
+                if let Some(mode) = mode_of_directory(found) {
+                    stat.stx_mode = mode as u16;
                 }
             },
         )

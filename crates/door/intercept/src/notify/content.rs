@@ -32,6 +32,17 @@ impl Key {
     pub(crate) fn of(attr: &Attr) -> Self {
         Key(attr.size, attr.mtime, attr.change)
     }
+
+    /// Whether a file that is known by this has changed. Some trees tell times to the second. The time of a file that was made or
+    /// emptied just now may be predicted, and so may that of trees that may refuse to set it.
+    fn has_changed(self, file: &File, now: &Attr) -> bool {
+        let Key(size, mtime, change) = self;
+        let coarse = mtime.nanos == 0 || now.mtime.nanos == 0;
+        let same_time = mtime.secs == now.mtime.secs && (coarse || mtime.nanos == now.mtime.nanos);
+        let time_counts = size > 0 && !file.client().abilities().attrs_may_fail;
+        let is_other = change != now.change && size > 0;
+        size != now.size || is_other || time_counts && !same_time
+    }
 }
 
 /// What tells whether a copy was written to.
@@ -71,6 +82,8 @@ struct Writing {
     watch: i32,
     /// Says that there is something to be stored, should the server be killed.
     note: PathBuf,
+    /// Nothing of it was stored yet.
+    is_first: bool,
     /// The user knows that it cannot be stored.
     told: bool,
 }
@@ -129,6 +142,11 @@ impl Content {
         fetched.map(drop)
     }
 
+    /// Whether there is no content.
+    fn is_empty(&self) -> bool {
+        self.hash == hash_of(&[])
+    }
+
     /// Empties the copy, as opening for that has emptied the file.
     pub(crate) fn empty(&mut self, copy: &OwnedFd) -> Result<()> {
         os(ftruncate(copy, 0))?;
@@ -151,6 +169,11 @@ impl Content {
             // Its names were removed, and nobody can open it any more.
             return Ok(());
         }
+        // As a whole, what is here would undo what others have stored.
+        if writing.is_first && self.key.has_changed(&writing.file, &writing.file.attr()?) {
+            return Err(Errno::ESTALE.because("it was changed by another program since it was opened"));
+        }
+        writing.is_first = false;
         let (hash, attr) = writing.store(stamp)?;
         writing.stamp = stamp;
         (self.hash, self.key) = (hash, Key::of(&attr));
@@ -171,7 +194,13 @@ impl Content {
 
     /// The attributes of a file that programs write to, in the tree.
     pub(crate) fn set_through(&mut self, attrs: SetAttrs) -> Option<Result<Attr>> {
-        self.writing.as_ref().map(|writing| writing.file.set(attrs))
+        let writing = self.writing.as_ref()?;
+        let is_known = writing.file.attr().is_ok_and(|now| !self.key.has_changed(&writing.file, &now));
+        let set = writing.file.set(attrs);
+        if let (true, Ok(attr)) = (is_known, &set) {
+            self.key = Key::of(attr);
+        }
+        Some(set)
     }
 }
 
@@ -316,7 +345,11 @@ impl Contents {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             noted => os(noted)?,
         }
-        guard.writing = Some(Writing { file, node, copy, stamp, watch, note, told: false });
+        if guard.is_empty() {
+            // It was emptied at the tree by opening it, or made there.
+            guard.key = Key::of(&file.attr()?);
+        }
+        guard.writing = Some(Writing { file, node, copy, stamp, watch, note, is_first: true, told: false });
         Ok(())
     }
 
@@ -366,8 +399,9 @@ impl Contents {
         }
     }
 
-    /// Stores everything that is left. What cannot be stored goes to the directory `keep`; answers what was lost to the trees.
-    pub(crate) fn finish(&self, keep: &Path) -> Vec<String> {
+    /// Stores everything that is left. What cannot be stored goes to the directory `keep`; answers what was lost to the trees. With
+    /// `early`, programs go on: what they have open for writing is lost, too.
+    pub(crate) fn finish(&self, keep: &Path, early: bool) -> Vec<String> {
         let all: Vec<_> = lock(&self.all).values().cloned().collect();
         let mut lost = Vec::new();
         for content in all {
@@ -387,6 +421,9 @@ impl Contents {
                         keep.display()
                     ),
                 });
+            } else if early && content.writing.as_ref().is_some_and(|writing| !writing.is_closed()) {
+                let path = String::from_utf8_lossy(&content.path);
+                lost.push(format!("'{path}' is open for writing: what is written to it from now on is lost"));
             }
             content.writing = None;
         }

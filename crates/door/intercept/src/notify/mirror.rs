@@ -16,6 +16,7 @@ use rustix::fs::{
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno as Os;
 use rustix::process::geteuid;
+use rustix::thread::{CapabilitySet, capabilities};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
@@ -38,6 +39,8 @@ pub(crate) struct Mirror {
     changes: AtomicU64,
     pub(crate) contents: Contents,
     is_root: bool,
+    /// Whether permissions do not keep this process from anything.
+    overrides: bool,
 }
 
 /// An error of the system.
@@ -54,7 +57,9 @@ impl Mirror {
     /// One in this directory, which is empty.
     pub(crate) fn new(dir: PathBuf, contents: Contents) -> Self {
         let is_root = geteuid().is_root();
-        Mirror { dir, changing: Mutex::default(), changes: AtomicU64::new(0), contents, is_root }
+        let effective = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+        let overrides = effective.contains(CapabilitySet::DAC_OVERRIDE);
+        Mirror { dir, changing: Mutex::default(), changes: AtomicU64::new(0), contents, is_root, overrides }
     }
 
     /// Where the copy of a file is.
@@ -241,7 +246,7 @@ impl Mirror {
             // A superuser without that privilege has only files of their own.
             let _ = chownat(CWD, real, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
         }
-        let own = if kind == FileType::Directory { OWN } else { 0 };
+        let own = if kind == FileType::Directory && !self.overrides { OWN } else { 0 };
         let mode = attr.permissions() | own;
         // An owner that changes takes bits away.
         if kind != FileType::Symlink && (is_given || found.st_mode & !MODE_KIND != mode) {

@@ -35,6 +35,8 @@ pub(crate) struct Names {
     covers: bool,
     /// The directory in which copies of trees are.
     mirror: Vec<u8>,
+    /// The private directory of the server that has it.
+    place: Vec<u8>,
 }
 
 /// Where a path leads.
@@ -144,6 +146,7 @@ impl Names {
             trees,
             covers,
             mirror: mirror.as_os_str().as_bytes().to_vec(),
+            place: above(mirror.as_os_str().as_bytes()).to_vec(),
         })
     }
 
@@ -175,7 +178,7 @@ impl Names {
             || path.ends_with(b"/..")
             || is_magic(b"/proc")
             || is_magic(b"/dev")
-            || is_below(path, &self.mirror)
+            || is_below(path, &self.place)
             || self.tree_of(path).is_some()
         {
             return false;
@@ -352,11 +355,8 @@ impl Walk<'_> {
     /// Goes to a name in the directory.
     fn down(&mut self, name: &[u8], is_last: bool, follow: bool) -> Result<bool> {
         let next = [&self.at[..], b"/", name].concat();
-        if next == self.names.mirror {
-            // Names in the mirror are those of the program.
-            self.crossed = true;
-            self.at.clear();
-            return Ok(true);
+        if is_below(&self.at, &self.names.place) {
+            return self.down_in_mirror(&next);
         }
         match self.names.tree_of(&next) {
             Some(_) if self.names.is_root(&next) => {
@@ -368,6 +368,23 @@ impl Walk<'_> {
             Some(_) => self.down_in_tree(name, next, is_last, follow),
             None => self.down_locally(next, is_last, follow),
         }
+    }
+
+    /// The path of a copy leads to its file: the kernel gives programs such paths, as by /proc/self/exe. There is nothing else in the
+    /// private directory of the server that programs may look at or change: what goes through all of /tmp must not come to trees, and
+    /// much less to the root directory.
+    fn down_in_mirror(&mut self, next: &[u8]) -> Result<bool> {
+        if self.at.ends_with(DELETED) {
+            // A directory of a tree that was removed.
+            return Ok(self.stop(next.to_vec()));
+        }
+        let left = self.left.iter().rev().flat_map(|name| [b"/", &name[..]].concat()).collect::<Vec<_>>();
+        if next != self.names.mirror || self.names.tree_of(&left).is_none() {
+            return Err(Errno::EACCES.because("a private directory of outrigger"));
+        }
+        self.crossed = true;
+        self.at.clear();
+        Ok(true)
     }
 
     fn enter(&mut self, path: Vec<u8>, inode: Inode) {

@@ -105,7 +105,8 @@ impl Notified {
 
     /// Stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
     pub fn finish(self) -> Vec<String> {
-        let lost = self.server.mirror.contents.finish(&self.keep);
+        let early = !self.ends_within(Duration::ZERO);
+        let lost = self.server.mirror.contents.finish(&self.keep, early);
         self.place.remove();
         lost
     }
