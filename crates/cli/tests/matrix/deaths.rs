@@ -24,7 +24,11 @@ impl AtWork {
     fn start(scene: &Scene, mechanism: &Mechanism, options: &[&str], work: &str) -> Self {
         let run = [&["run", "--no-hosts", "--map", "/data=tree"], mechanism.options, options].concat();
         let mut command = scene.place.command(PROGRAM, &[&run[..], &["--", "sh", "-c", work]].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        // What a server leaves that was killed is not what other tests find.
+        let copies = scene.place.at("copies");
+        fs::create_dir_all(&copies).unwrap();
+        let output = command.env("TMPDIR", copies).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = output.spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
