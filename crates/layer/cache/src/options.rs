@@ -16,7 +16,7 @@ pub enum Ttls {
     /// A tenth of the age of what they tell about, at most this long and at least a fifth of it: what was not changed for
     /// long is rarely changed soon (Cate, *Alex*, 1992).
     For(Duration),
-    /// This many percent of the age of what they tell about, and at least [`SHORTEST`] (the read delay of *Ufo*, 1998, section 4.3).
+    /// This many percent of the age of what they tell about, and at least a second (the read delay of *Ufo*, 1998, section 4.3).
     Percent(u32),
 }
 
