@@ -7,7 +7,7 @@ use super::process::Process;
 use super::server::Server;
 use outrigger_client::Inode;
 use outrigger_core::ops::{RenameFlags, SetAttr};
-use outrigger_core::{Errno, FileKind, Result, SetAttrs, SetTime, Target};
+use outrigger_core::{Errno, FileKind, Name, Result, SetAttrs, SetTime, Target};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, chmodat, ftruncate, linkat,
     renameat_with, statat, unlinkat, utimensat,
@@ -66,7 +66,7 @@ impl Server {
                 // It has other names, and so content that others read.
                 self.store(&found.path)?;
             }
-            parent.unlink(&name)?;
+            self.unlink(parent, &name, found)?;
         }
         let real = self.mirror.real(&found.path);
         self.mirror.change(|| match statat(CWD, &real, AtFlags::SYMLINK_NOFOLLOW) {
@@ -80,6 +80,16 @@ impl Server {
             }
             Err(_) => Ok(()),
         })
+    }
+
+    /// Removes a name that is not a directory. Nothing is stored meanwhile: the file would be missing.
+    fn unlink(&self, parent: &Inode, name: &Name, found: &Found) -> Result<()> {
+        let content = self.mirror.content(&self.mirror.real(&found.path)).ok();
+        let mut content = content.as_ref().map(|content| lock(content));
+        parent.unlink(name)?;
+        let is_last = found.inode.as_ref().is_some_and(|inode| inode.attr().nlink <= 1);
+        content.iter_mut().for_each(|content| content.is_removed = is_last);
+        Ok(())
     }
 
     /// Gives a file another name, and takes the old one from it.

@@ -65,6 +65,8 @@ pub(crate) struct Content {
     /// What the file in the tree was when it was looked at.
     pub(crate) key: Key,
     is_here: bool,
+    /// A program has removed its last name.
+    pub(crate) is_removed: bool,
     /// Of the content that the tree has.
     hash: u64,
     writing: Option<Writing>,
@@ -91,7 +93,14 @@ struct Writing {
 impl Content {
     /// That of a file that was only looked at.
     pub(crate) fn unknown(path: &[u8], attr: &Attr) -> Self {
-        Content { path: path.to_vec(), key: Key::of(attr), is_here: false, hash: hash_of(&[]), writing: None }
+        Content {
+            path: path.to_vec(),
+            key: Key::of(attr),
+            is_here: false,
+            is_removed: false,
+            hash: hash_of(&[]),
+            writing: None,
+        }
     }
 
     /// Whether the copy is that of a file with these attributes, or newer.
@@ -164,7 +173,7 @@ impl Content {
         if stamp == writing.stamp && hash(&writing.copy)? == self.hash {
             return Ok(());
         }
-        let is_gone = os(fstat(&writing.copy))?.st_nlink == 0;
+        let is_gone = self.is_removed || os(fstat(&writing.copy))?.st_nlink == 0;
         if is_gone && writing.file.attr().map_or(true, |attr| attr.nlink == 0) {
             // Its names were removed, and nobody can open it any more.
             return Ok(());
