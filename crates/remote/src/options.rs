@@ -240,6 +240,7 @@ mod tests {
                 "" => "",
                 "FILE" | "DIR" => "name",
                 "temporary|direct" => "direct",
+                "refuse|ignore" => "ignore",
                 _ => "7",
             };
             assert_eq!(options.set(&TABLE, name, value), Ok(true), "{name}");

@@ -477,7 +477,7 @@ fn nonsense_and_silence_end_in_an_error_in_time() {
             (Call::Access(_), None) => Does::Silence,
             _ => Does::Usual,
         });
-        let near = near(&server, &[("timeo", "5"), ("retrans", "1")]);
+        let near = near(&server, &[("timeo", "20"), ("retrans", "1")]);
         let begun = Instant::now();
         let errno = near.direct.open(f(), Flags::READ, 0).unwrap_err();
         assert!(matches!(errno, Errno::EIO | Errno::ETIMEDOUT), "{errno:?}");
