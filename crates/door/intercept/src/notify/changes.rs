@@ -31,11 +31,7 @@ impl Server {
     }
 
     /// Makes a name that is not there.
-    fn make(
-        &self,
-        found: &Found,
-        make: impl FnOnce(&Inode, &outrigger_core::Name) -> Result<Inode>,
-    ) -> Result<()> {
+    fn make(&self, found: &Found, make: impl FnOnce(&Inode, &Name) -> Result<Inode>) -> Result<()> {
         if found.inode.is_some() || found.tree.is_none() {
             return Err(Errno::EEXIST.into());
         }
