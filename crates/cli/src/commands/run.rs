@@ -327,7 +327,7 @@ pub fn tree(context: &Context, map: Map, command: &'static str) -> Result<Tree, 
     Ok(Tree::of_many(Arc::new(demux), many))
 }
 
-/// The tree for a FUSE mount. Below a user namespace with one user, the kernel would let nobody write to files of others, whatever their
+/// The tree for a FUSE mount. Below a user namespace with one user, the kernel would let no user write to files of others, whatever their
 /// modes say.
 fn mounted(tree: &Tree) -> Result<Arc<dyn Service>, Failure> {
     if !OneUser::is_needed() {

@@ -56,6 +56,7 @@ fn the_death_of_the_program_at_work_is_its_exit_status_and_the_tree_is_as_it_lef
         let Some(scene) = Scene::new() else { return };
         let mut work = AtWork::start(&scene, mechanism, &[], WORK);
         let program = descendant(work.child.id(), "sh").unwrap();
+        // Which moment it is, is what is tried.
         thread::sleep(moment);
         signal(program, "KILL");
         let rest = thread::spawn(move || {
@@ -77,6 +78,7 @@ fn the_death_of_the_server_ends_the_work_with_errors() {
     {
         let Some(scene) = Scene::new() else { return };
         let mut work = AtWork::start(&scene, mechanism, &[], WORK);
+        // Which moment it is, is what is tried.
         thread::sleep(moment);
         signal(work.child.id(), "KILL");
         assert_eq!(work.child.wait().unwrap().signal(), Some(9));

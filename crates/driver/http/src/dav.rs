@@ -136,15 +136,30 @@ impl DavHost {
 
     /// Has something done to a resource if it is still what it is now.
     async fn have_done_if_still(&self, ask: Ask<'_>, path: &[u8], now: &Member) -> Result<(), Fault> {
-        let fields = now.tag.iter().map(|tag| only_if(ask.url, tag)).collect();
-        let done = self.have_done(Ask { fields, ..ask.clone() }).await;
+        let condition = now.tag.as_deref().map(|tag| only_if(ask.url, tag));
+        // To some servers no weak tag is ever the same.
         let is_weak = now.tag.as_deref().is_some_and(|tag| !is_strong(tag));
-        match done {
-            // To some servers no weak tag is ever the same.
+        self.have_done_on(ask, condition, is_weak, (path, now)).await
+    }
+
+    /// Has something done on a condition about the resource at `path`. Where the server may judge that wrongly, and finds it not met though
+    /// the resource still is what it was `then`, it is left out.
+    async fn have_done_on(
+        &self,
+        ask: Ask<'_>,
+        condition: Option<(&'static str, String)>,
+        may_misjudge: bool,
+        (path, then): (&[u8], &Member),
+    ) -> Result<(), Fault> {
+        let has_condition = condition.is_some();
+        let mut fields = ask.fields.clone();
+        fields.extend(condition);
+        match self.have_done(Ask { fields, ..ask.clone() }).await {
             Err(Fault::Refused(refused))
-                if is_weak
+                if has_condition
+                    && may_misjudge
                     && refused.status == StatusCode::PRECONDITION_FAILED
-                    && version(&self.member(path, PROPERTIES).await?) == version(now) =>
+                    && version(&self.member(path, PROPERTIES).await?) == version(then) =>
             {
                 self.have_done(ask).await
             }
@@ -214,23 +229,13 @@ impl DavHost {
         let place = |path: &[u8]| self.url(&if source.is_dir { with_slash(path) } else { path.to_vec() });
         let (path, from, to) = (to, place(from), place(to));
         let overwrite = if target.is_some() { "T" } else { "F" };
-        let mut fields = vec![("destination", to.as_str().to_owned()), ("overwrite", overwrite.to_owned())];
-        // A collection that another client has put there meanwhile would go with all that is in it.
-        let tag = target.and_then(|target| target.tag.as_deref()).filter(|tag| is_strong(tag));
-        let ask = Ask { fields: fields.clone(), ..Ask::new(method("MOVE"), &from) };
-        fields.extend(tag.map(|tag| if_tag(&to, tag)));
-        let done = self.have_done(Ask { fields, ..ask.clone() }).await;
-        match (done, target) {
-            // Some servers know this field for locks only.
-            (Err(Fault::Refused(refused)), Some(target))
-                if tag.is_some()
-                    && refused.status == StatusCode::PRECONDITION_FAILED
-                    && version(&self.member(path, PROPERTIES).await?) == version(target) =>
-            {
-                self.have_done(ask).await
-            }
-            (done, _) => done,
-        }
+        let fields = vec![("destination", to.as_str().to_owned()), ("overwrite", overwrite.to_owned())];
+        let ask = Ask { fields, ..Ask::new(method("MOVE"), &from) };
+        let Some(target) = target else { return self.have_done(ask).await };
+        // A collection that another client has put there meanwhile would go with all that is in it. Some servers know this field for
+        // locks only.
+        let tag = target.tag.as_deref().filter(|tag| is_strong(tag));
+        self.have_done_on(ask, tag.map(|tag| if_tag(&to, tag)), true, (path, target)).await
     }
 
     /// Renames as rename(2) does. The server replaces a directory with all that is in it: it is not asked to.

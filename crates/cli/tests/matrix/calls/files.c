@@ -293,7 +293,7 @@ static void attributes(void) {
     fails(ENOTSUP, setxattr("file", "strange.name", "x", 1, 0));
 }
 
-// The changes of a directory are told to who watches it.
+// A program that watches a directory (inotify) gets an event for each change of its names.
 static void watches(void) {
     int watch = inotify_init1(IN_NONBLOCK);
     must(inotify_add_watch(watch, ".", IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_CLOSE_WRITE) > 0);

@@ -47,12 +47,6 @@ fn without(error: Error) -> Error {
     if error.errno == Errno::ENOSYS { Errno::EOPNOTSUPP.into() } else { error }
 }
 
-/// The mode of a directory: in its copy, this process has all permissions.
-fn mode_of_directory(found: &Found) -> Option<u32> {
-    let inode = found.inode.as_ref().filter(|inode| inode.is_dir())?;
-    Some(inode.attr().mode)
-}
-
 impl Server {
     /// Answers what is asked about no path, and what is a path in the mirror already.
     pub(crate) fn without_path(self: &Arc<Self>, process: Process, request: &Asked) -> Option<Result<Reply>> {
@@ -106,7 +100,7 @@ impl Server {
     }
 
     fn sync(&self, path: &[u8], data_only: bool) -> Result<Reply> {
-        // The content of a directory is stored when it is changed, and a file without a name is nobody's.
+        // The content of a directory is stored when it is changed, and a file without a name is not in the tree.
         let Ok(content) = self.mirror.content(&self.mirror.real(path)) else { return Ok(Reply::Value(0)) };
         super::mirror::lock(&content).sync(data_only).map(|()| Reply::Value(0))
     }
@@ -130,9 +124,6 @@ impl Server {
                     stat.st_mode = attr.mode;
                     stat.st_rdev = attr.rdev.into();
                 }
-                if let Some(mode) = mode_of_directory(found) {
-                    stat.st_mode = mode;
-                }
             },
         )
     }
@@ -149,9 +140,6 @@ impl Server {
                     stat.stx_mode = attr.mode as u16;
                     stat.stx_rdev_major = libc::major(attr.rdev.into());
                     stat.stx_rdev_minor = libc::minor(attr.rdev.into());
-                }
-                if let Some(mode) = mode_of_directory(found) {
-                    stat.stx_mode = mode as u16;
                 }
             },
         )
@@ -243,10 +231,9 @@ impl Server {
     }
 }
 
-/// The attributes of a file whose kind the copy does not have.
+/// The attributes of a file whose kind the copy does not have, or of a directory, in whose copy this process may have more permissions.
 fn special(found: &Found) -> Option<&outrigger_core::Attr> {
     let attr = found.inode.as_ref()?.attr();
-    let is_copied =
-        matches!(attr.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink | FileKind::Fifo);
+    let is_copied = matches!(attr.kind(), FileKind::Regular | FileKind::Symlink | FileKind::Fifo);
     (!is_copied && attr.mode & MODE_KIND != 0).then_some(attr)
 }

@@ -175,7 +175,7 @@ impl Content {
         }
         let is_gone = self.is_removed || os(fstat(&writing.copy))?.st_nlink == 0;
         if is_gone && writing.file.attr().map_or(true, |attr| attr.nlink == 0) {
-            // Its names were removed, and nobody can open it any more.
+            // Its names were removed, and no program can open it any more.
             return Ok(());
         }
         // As a whole, what is here would undo what others have stored.
@@ -236,7 +236,7 @@ impl Writing {
         Ok((hash.finish(), self.file.attr()?))
     }
 
-    /// Whether no program has it open for writing any more, or mapped: the kernel gives nobody a lease for reading otherwise.
+    /// Whether no program has it open for writing any more, or mapped: the kernel grants no lease for reading otherwise.
     fn is_closed(&self) -> bool {
         let lease = |kind: libc::c_int| {
             // SAFETY: the call takes numbers.
