@@ -77,6 +77,7 @@ impl Server {
                 if how.writes() || how.has(O_CREAT) {
                     return Err(Errno::EISDIR.into());
                 }
+                self.settle_in(&found.path);
                 self.directory(&self.mirror.list(&found.path, inode, &self.names)?, how)
             }
             _ if found.slash || how.has(O_DIRECTORY) => Err(Errno::ENOTDIR.into()),

@@ -18,6 +18,7 @@ use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
@@ -301,6 +302,12 @@ impl Server {
         if let Ok(content) = self.mirror.content(&self.mirror.real(path)) {
             let _ = self.mirror.contents.settle(&mut lock(&content));
         }
+    }
+
+    /// The same for all files in a directory that is about to be listed: while one is being stored, a server may have it under another name.
+    pub(crate) fn settle_in(&self, dir: &[u8]) {
+        let copies = std::fs::read_dir(self.mirror.real(dir)).into_iter().flatten().flatten();
+        copies.for_each(|copy| self.settle(&[dir, b"/", copy.file_name().as_bytes()].concat()));
     }
 
     /// The file that was found, as it is now that what was written to it is stored.
