@@ -215,11 +215,7 @@ fn tar_and_grep_see_all_files_and_go_programs_run() {
         let Some(program) = Kind::Go.program() else { return };
         fs::create_dir_all(far.place.at("outside")).unwrap();
         // Without go-border: links of hosts do not lead out of a tree.
-        let checks = match mechanism.name {
-            // A file of many that are stored at once may be missing for a moment (0029).
-            "seccomp" => "go-files go-listing go-directory go-programs",
-            _ => "go-files go-listing go-directory go-programs go-goroutines",
-        };
+        let checks = "go-files go-listing go-directory go-programs go-goroutines";
         let outside = far.place.at("outside");
         let said = far.run(
             mechanism,

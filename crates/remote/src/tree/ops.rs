@@ -412,9 +412,12 @@ impl<S: FileServer> Inner<S> {
     /// The names in a directory in the order of their cookies, with files that the server does not have yet.
     async fn names(&self, node: Node) -> Result<Dir> {
         let path = self.inodes.path(node)?;
+        // What is stored while the server lists may be in neither.
+        let before = self.new_files(node);
         let listing = self.explained(self.server.list(&path).await, Attempt::List { path: &path }).await?;
         let Listing { names: listed, mut odd } = listing;
-        let mut names = Vec::new();
+        // Of several with one name, the first one counts.
+        let mut names = self.new_files(node);
         for listed in listed {
             let Ok(name) = Name::new(listed.name.clone()) else {
                 odd.get_or_insert_with(|| listed.name.escape_ascii().to_string());
@@ -424,17 +427,13 @@ impl<S: FileServer> Inner<S> {
                 names.push((name, listed));
             }
         }
-        for (staged, state) in self.staging.all() {
-            let places = self.inodes.table().names(staged).unwrap_or_default();
-            for (_, name) in places.into_iter().filter(|(dir, _)| state.is_new && *dir == node) {
-                let file = Found {
-                    name: name.as_bytes().to_vec().into(),
-                    size: Some(state.size),
-                    modified: Some(state.mtime.secs),
-                    mode: Some(state.mode),
-                    ..Found::new(FileKind::Regular)
-                };
-                names.push((name, file));
+        for (name, _) in before {
+            if names.iter().all(|(listed, _)| *listed != name) {
+                match self.look(&self.inodes.child(node, &name)?).await {
+                    Ok(found) => names.push((name, found)),
+                    Err(error) if error.errno == Errno::ENOENT => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         let odd = odd.map(|line| {
@@ -443,6 +442,25 @@ impl<S: FileServer> Inner<S> {
             Errno::EIO.because(why)
         });
         Ok(Arc::new(Ordered::new(names, odd)))
+    }
+
+    /// The files in a directory that the server does not have yet.
+    fn new_files(&self, dir: Node) -> Vec<(Name, Found)> {
+        let mut files = Vec::new();
+        for (staged, state) in self.staging.all().into_iter().filter(|(_, state)| state.is_new) {
+            let places = self.inodes.table().names(staged).unwrap_or_default();
+            files.extend(places.into_iter().filter(|(at, _)| *at == dir).map(|(_, name)| {
+                let file = Found {
+                    name: name.as_bytes().to_vec().into(),
+                    size: Some(state.size),
+                    modified: Some(state.mtime.secs),
+                    mode: Some(state.mode),
+                    ..Found::new(FileKind::Regular)
+                };
+                (name, file)
+            }));
+        }
+        files
     }
 
     /// Names of an open directory, as [`Ordered::after`] has them.
