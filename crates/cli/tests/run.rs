@@ -76,6 +76,21 @@ fn a_program_and_what_it_starts_find_a_tree_that_others_do_not_see() {
 }
 
 #[test]
+fn permissions_that_an_access_list_sets_are_seen_at_once() {
+    if !has("setfacl") {
+        return;
+    }
+    for place in worlds() {
+        let seen = script(
+            &place,
+            &[],
+            "cd /data; : >f; chmod 600 f; stat -c %a f; setfacl -m g::rwx f; stat -c %a f; cp -a f g; stat -c %a g",
+        );
+        assert_eq!(seen.ok(), "600\n670\n670\n", "{}", place.via);
+    }
+}
+
+#[test]
 fn the_exit_status_is_that_of_the_program() {
     for place in worlds() {
         assert_eq!(script(&place, &[], "exit 7").code, Some(7));

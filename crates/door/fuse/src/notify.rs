@@ -103,10 +103,7 @@ impl Courier {
             Notice::InvalidateNode { node, offset, len } => {
                 Notification::InvalInode { nodeid: node.0, off: *offset, len: *len }.encode()
             }
-            // Does nothing to what is cached but to ask for attributes once more.
-            Notice::Revalidate { node } => {
-                Notification::InvalInode { nodeid: node.0, off: -1, len: 0 }.encode()
-            }
+            Notice::Revalidate { node } => attributes(*node),
             Notice::InvalidateEntry { dir, name } => {
                 let name = name.as_bytes();
                 Notification::InvalEntry { parent: dir.0, name, expire_only: false }.encode()
@@ -142,4 +139,16 @@ impl Courier {
         }
         None
     }
+}
+
+/// Has the kernel ask for the attributes of a node, before it gets the reply to the request that changed them.
+pub(crate) fn forget_attributes(device: &Device, node: Node) {
+    if let Err(error) = device.send(&[IoSlice::new(&attributes(node))]) {
+        tracing::trace!(%error, "the kernel has no attributes of it");
+    }
+}
+
+/// Does nothing to what is cached but to ask for attributes once more.
+fn attributes(node: Node) -> Vec<u8> {
+    Notification::InvalInode { nodeid: node.0, off: -1, len: 0 }.encode()
 }

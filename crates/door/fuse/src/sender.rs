@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writing replies to the device.
 use crate::call::ask;
+use crate::notify;
 use crate::session::Shared;
 use crate::shape::Shape;
 use crate::splice::FileSender;
@@ -32,6 +33,9 @@ impl ReplySender {
         self.out.resize(OutHeader::SIZE, 0);
         let sent = match shared.view.write(shape, reply, &shared.backings, &mut self.out) {
             Ok(tail) => {
+                if let Some(node) = tail.changed {
+                    notify::forget_attributes(&shared.device, node);
+                }
                 let sent = self.send(shared, header.unique, tail.data);
                 for node in tail.forgotten {
                     self.forget(shared, header, node);

@@ -25,6 +25,8 @@ pub(crate) struct Tail {
     pub(crate) data: Option<Payload>,
     /// Nodes the driver counted a reference for that the kernel does not learn of.
     pub(crate) forgotten: Vec<Node>,
+    /// A node whose attributes the operation changed and the kernel would believe in as before.
+    pub(crate) changed: Option<Node>,
 }
 
 /// What the kernel wants to know of the attributes of a node.
@@ -100,7 +102,12 @@ shapes! {
         body.put(&body.view.entry(&entry?, body.backings).encode())
     };
     Unlink RmDir Rename
-    Flush FSync FSyncDir SyncFs Release ReleaseDir Fallocate SetLock SetXattr RemoveXattr: |() in (), done, _body| done;
+    Flush FSync FSyncDir SyncFs Release ReleaseDir Fallocate SetLock RemoveXattr: |() in (), done, _body| done;
+    SetXattr: |changed in Option<Node>, done, body| {
+        done?;
+        body.tail.changed = changed;
+        Ok(())
+    };
     ReadLink: |() in (), target, body| body.put(target?.as_bytes());
     Open: |(node, flags) in (Node, OpenFlags), opened, body| {
         body.put(&body.view.opened_file(node, &opened?, flags, body.backings).encode())

@@ -335,7 +335,10 @@ impl Rules {
                     .filter(|flags| !flags.contains(XattrFlags::KILL_SGID))
                     .ok_or(Errno::EINVAL)?;
                 flags.set(XattrFlags::KILL_SGID, args.setxattr_flags & fuse::SETXATTR_ACL_KILL_SGID != 0);
-                ask(ops::SetXattr { node, name: owned(name)?, value: own(value), flags }, ())
+                let name = owned(name)?;
+                // An access control list sets the permissions of the group, too.
+                let changed = is_acl(&name).then_some(node);
+                ask(ops::SetXattr { node, name, value: own(value), flags }, changed)
             }
             Operation::Listxattr(args) => ask(ops::ListXattr { node }, args.size),
             Operation::Removexattr { name } => ask(ops::RemoveXattr { node, name: owned(name)? }, ()),
