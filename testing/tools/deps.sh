@@ -19,7 +19,7 @@ test_packages=(
     squashfs-tools=mksquashfs fuse-overlayfs=fuse-overlayfs mergerfs=mergerfs ntfs-3g=ntfs-3g gocryptfs=gocryptfs
     archivemount=archivemount encfs=encfs s3fs=s3fs curl=curl rclone=rclone restic=restic borgbackup=borg fuse-zip=fuse-zip
     python3-pyfuse3=/usr/share/doc/python3-pyfuse3 pkg-config=pkg-config libfuse3-dev=/usr/include/fuse3/fuse.h
-    shellcheck=shellcheck
+    shellcheck=shellcheck tinyproxy-bin=tinyproxy
     linux-source-6.12=/usr/src/linux-source-6.12.tar.xz flex=flex bison=bison bc=bc
     dosfstools=mkfs.vfat xfsprogs=mkfs.xfs btrfs-progs=mkfs.btrfs f2fs-tools=mkfs.f2fs nilfs-tools=mkfs.nilfs2
     jfsutils=mkfs.jfs exfatprogs=mkfs.exfat udftools=mkudffs hfsutils=hformat util-linux-extra=mkfs.cramfs

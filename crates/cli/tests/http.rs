@@ -3,15 +3,14 @@
 
 mod support;
 
+use outrigger_remote::programs::{free_port, listens};
 use outrigger_remote::{HttpServer, Httpd};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
-use std::thread;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
-use support::{Place, can_mount, kill_server, within};
+use support::{Place, can_mount, has, kill_server, within};
 
 /// A server, and a place beside it.
 struct Far {
@@ -139,41 +138,61 @@ fn a_mount_survives_the_death_of_its_process() {
     assert_eq!(fs::read_to_string(far.place.at("m/d d/deep/two")).unwrap(), "two\n");
 }
 
-/// Takes requests for a host that there is not.
-fn proxy() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let mut lines = BufReader::new(stream.try_clone().unwrap().take(1 << 20)).lines();
-                while let Some(Ok(line)) = lines.next() {
-                    while lines.next().is_some_and(|field| field.is_ok_and(|field| !field.is_empty())) {}
-                    let known = line.contains(" http://no.such.host.invalid/file ");
-                    let (status, text) =
-                        if known { ("200 OK", "proxied\n") } else { ("404 Not Found", "none") };
-                    let content = if line.starts_with("HEAD") { "" } else { text };
-                    let head =
-                        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{content}", text.len());
-                    stream.write_all(head.as_bytes()).unwrap();
-                }
-            });
-        }
-    });
-    port
+/// tinyproxy, which asks for a login.
+struct Proxy {
+    process: Child,
+    port: u16,
+}
+
+impl Proxy {
+    fn new(place: &Place) -> Self {
+        let port = free_port().unwrap();
+        let rest = "Listen 127.0.0.1\nListen ::1\nBasicAuth alice secret\nTimeout 60\nMaxClients 20";
+        place.file("proxy.conf", &format!("Port {port}\n{rest}\n"));
+        let log = fs::File::create(place.at("proxy.log")).unwrap();
+        let mut command = Command::new("tinyproxy");
+        command.arg("-d").arg("-c").arg(place.at("proxy.conf")).stdout(log).stderr(Stdio::null());
+        let mut process = command.spawn().unwrap();
+        listens(&mut process, port, &place.at("proxy.log")).unwrap();
+        Proxy { process, port }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 #[test]
 fn proxies_are_those_of_the_environment() {
-    let place = Place::new();
-    let proxy = format!("http://127.0.0.1:{}/", proxy());
-    let location = "http://no.such.host.invalid/file";
-    let proxied = format!("http_proxy={proxy}");
-    let program = env!("CARGO_BIN_EXE_outrigger");
-    assert_eq!(place.run_as("env", &[&proxied, program, "cat", location]).ok(), "proxied\n");
-    let around = "no_proxy=no.such.host.invalid";
-    let refused = place.run_as("env", &[&proxied, around, program, "cat", location]).refused(1);
-    assert!(refused.contains("no.such.host.invalid"), "{refused}");
+    if !has("tinyproxy") {
+        return;
+    }
+    let Some(far) = Far::new(Httpd::Nginx) else { return };
+    let (proxy, certificate) = (Proxy::new(&far.place), far.server.certificate());
+    let ca = format!("ca={}", certificate.display());
+    let (clear, secret) =
+        (far.at("/d%20d/deep/two"), format!("https://localhost:{}/d%20d/deep/two", far.server.tls_port()));
+    let cat = |settings: &[&str], location: &str| {
+        let program = [env!("CARGO_BIN_EXE_outrigger"), "cat"];
+        let options = if location == secret { &["--opt", &ca][..] } else { &[] };
+        far.place.run_as("env", &[settings, &program, options, &[location]].concat())
+    };
+    for host in ["127.0.0.1", "[::1]"] {
+        for (scheme, location) in [("http", &clear), ("https", &secret)] {
+            let with = |login: &str| format!("{scheme}_proxy=http://{login}{host}:{}", proxy.port);
+            assert_eq!(cat(&[&with("alice:secret@")], location).ok(), "two\n");
+            let refused = cat(&[&with("")], location).refused(1);
+            assert!(refused.contains("its login stands in its URL"), "{refused}");
+            assert_eq!(cat(&[&with(""), "no_proxy=127.0.0.1,localhost"], location).ok(), "two\n");
+        }
+    }
+    let log = fs::read_to_string(far.place.at("proxy.log")).unwrap();
+    assert!(log.contains("CONNECT localhost:") && log.contains("GET http://127.0.0.1:"), "{log}");
+    let gone = cat(&["http_proxy=http://127.0.0.1:1"], &clear).refused(1);
+    assert!(gone.contains("http_proxy is set"), "{gone}");
 }
 
 /// nginx leaves names out of its index that begin with a dot, and has the files.

@@ -233,8 +233,21 @@ impl Web {
         match why.errno {
             _ if error.is_timeout() => Errno::ETIMEDOUT.because(said),
             // The resolver has no error numbers.
-            Errno::EIO if error.is_connect() => Errno::EHOSTUNREACH.because(said),
+            Errno::EIO if error.is_connect() => Errno::EHOSTUNREACH.because(said + &self.by_proxy()),
+            errno if error.is_connect() => errno.because(said + &self.by_proxy()),
             errno => errno.because(said),
+        }
+    }
+
+    /// That the environment names a proxy, where it does: what refuses may be that one.
+    fn by_proxy(&self) -> String {
+        let names = [format!("{}_proxy", self.scheme), "all_proxy".to_owned()];
+        let set = |name: &String| [name.clone(), name.to_uppercase()].into_iter().find(is_set);
+        match names.iter().find_map(set) {
+            Some(name) => format!(
+                " ({name} is set: the proxy may be what refuses; its login stands in its URL, and no_proxy names hosts that are reached without it)"
+            ),
+            None => String::new(),
         }
     }
 
@@ -243,6 +256,10 @@ impl Web {
             401 if self.login == Login::anonymous() => {
                 let (scheme, host) = (self.scheme, self.origin.host_str().unwrap_or_default());
                 format!("; {scheme}://USER@{host}/ or ~/.netrc names a user")
+            }
+            407 => {
+                "; that is the proxy: its login stands in its URL, http_proxy=http://USER:PASSWORD@HOST:PORT"
+                    .to_owned()
             }
             401 => format!("; it refuses the login of {}", quoted(self.login.user.as_bytes())),
             _ => String::new(),
@@ -302,4 +319,9 @@ pub(crate) fn tag_hash(tag: &str) -> u64 {
 /// The error for content that is not what was asked for.
 pub(crate) fn unfit(unfit: Unfit) -> Error {
     Errno::EIO.because(unfit.to_string())
+}
+
+/// Whether the environment has something under this name.
+fn is_set(name: &String) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
