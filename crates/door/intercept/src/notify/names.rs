@@ -7,7 +7,7 @@ use super::process::Process;
 use crate::launch::Prefix;
 use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, FileKind, Name, Result};
-use rustix::fs::{AtFlags, CWD, FileType, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Stat, readlinkat, statat};
 use std::ffi::OsStr;
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
@@ -196,7 +196,7 @@ impl Names {
                 !above.is_empty()
                     && is_plain(last(path))
                     && is_absent()
-                    && statat(CWD, above, AtFlags::empty()).is_ok()
+                    && statat(CWD, above, AtFlags::empty()).is_ok_and(|above| !is_root_directory(&above))
             }
             Err(_) => false,
         }
@@ -524,6 +524,12 @@ impl Walk<'_> {
         let way = self.known.into_iter().map(|(_, inode)| inode).collect();
         Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, dots, _way: way, seen }))
     }
+}
+
+/// Whether it is the root directory, by whichever path: trees stand in it.
+fn is_root_directory(found: &Stat) -> bool {
+    statat(CWD, "/", AtFlags::empty())
+        .is_ok_and(|root| (root.st_dev, root.st_ino) == (found.st_dev, found.st_ino))
 }
 
 /// A path for system calls.
