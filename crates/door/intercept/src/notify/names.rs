@@ -171,6 +171,12 @@ impl Names {
         (is_below(path, &self.mirror) && !is_gone(path)).then(|| &path[self.mirror.len()..])
     }
 
+    /// Whether a path may lead to the private directory of the server: whatever stands before, it has that name then.
+    pub(crate) fn may_be_private(&self, path: &[u8]) -> bool {
+        let name = last(&self.place);
+        path.split(|&byte| byte == b'/').any(|other| other == name)
+    }
+
     /// Whether a path is known to lead to a local file, without looking at each name on the way.
     pub(crate) fn is_local(&self, path: &[u8]) -> bool {
         let is_magic = |start: &[u8]| path.starts_with(start);
@@ -178,7 +184,7 @@ impl Names {
             || path.ends_with(b"/..")
             || is_magic(b"/proc")
             || is_magic(b"/dev")
-            || is_below(path, &self.place)
+            || self.may_be_private(path)
             || self.tree_of(path).is_some()
         {
             return false;

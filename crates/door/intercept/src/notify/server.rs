@@ -198,7 +198,7 @@ impl Server {
         Ok(self.grafts.as_ref().map_or(Ok(()), |grafts| grafts.memory().is_odd_from_now_on())?)
     }
 
-    /// The same if a program is about to have a directory of /proc or /dev.
+    /// The same if a program is about to have a directory of /proc or /dev, or the private one of this server.
     pub(crate) fn notice(&self, process: Process, request: &Asked) -> Result<()> {
         let (Asked::Open { at, .. } | Asked::ChangeDir { at }) = request else { return Ok(()) };
         let makes =
@@ -207,11 +207,12 @@ impl Server {
             return Ok(());
         }
         let start = if at.path.starts_with(b"/") { Vec::new() } else { process.file(at.dir)? };
+        let path = [&start[..], b"/", &at.path].concat();
         // What is not there the kernel does not find either.
-        match is_odd(as_path(&[&start[..], b"/", &at.path].concat())) {
-            Ok(true) => self.gives_directories(),
-            _ => Ok(()),
+        if self.names.may_be_private(&path) || is_odd(as_path(&path)).unwrap_or(false) {
+            return self.gives_directories();
         }
+        Ok(())
     }
 
     /// The answer to a call.

@@ -6,7 +6,7 @@
 
 use super::Memory;
 use super::agent::{self, AT, CALLS, PAGE, SIZE};
-use super::sites::{LENGTH, Site, find};
+use super::sites::{AROUND, LENGTH, Site, find};
 use crate::notify::listener::{Call, Listener};
 use crate::notify::memory::Memory as Other;
 use crate::notify::mirror::lock;
@@ -78,7 +78,7 @@ impl Grafts {
         lock(&self.seen).remove(&pid);
     }
 
-    /// Whether it is time for the process of a local call to get the gate.
+    /// Whether it is time for the process of a local call to get the gate, by which this call can go.
     pub(crate) fn is_time(&self, call: &Call) -> bool {
         let is_inside = (AT..AT + SIZE).contains(&call.data.instruction_pointer);
         if is_inside || !CALLS.contains(&i64::from(call.data.nr)) {
@@ -90,7 +90,7 @@ impl Grafts {
         }
         let seen = all.entry(call.pid).or_default();
         seen.calls += 1;
-        if seen.calls < seen.next.max(FIRST) || seen.attempts >= ATTEMPTS {
+        if seen.calls < seen.next.max(FIRST) || seen.attempts >= ATTEMPTS || !is_site(call) {
             return false;
         }
         seen.attempts += 1;
@@ -155,11 +155,8 @@ impl Grafts {
     /// What is to be done, where the call comes from code that can be changed.
     fn plan(&self, call: &Call) -> Option<Plan> {
         let (pid, memory) = (call.pid, Other(call.pid.cast_signed()));
-        let mut instructions = [0; LENGTH];
-        let start = call.data.instruction_pointer.checked_sub(LENGTH as u64)?;
-        memory.read_into(start, &mut instructions).ok()?;
-        let is_known = instructions == Site { at: start, number: call.data.nr.cast_unsigned() }.bytes();
-        if !is_known || !is_alone(pid)? || filters(pid)? != filters(std::process::id())? + 1 {
+        let start = call.data.instruction_pointer - LENGTH as u64;
+        if !is_alone(pid)? || filters(pid)? != filters(std::process::id())? + 1 {
             return None;
         }
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
@@ -205,6 +202,14 @@ impl Grafts {
         }
         Ok(())
     }
+}
+
+/// Whether a call comes from a place that can be changed.
+fn is_site(call: &Call) -> bool {
+    let before = call.data.instruction_pointer.wrapping_sub(1 + LENGTH as u64);
+    let around = Other(call.pid.cast_signed()).read::<AROUND>(before);
+    let number = call.data.nr.cast_unsigned();
+    around.is_ok_and(|around| find(&around).contains(&Site { at: 1, number }))
 }
 
 /// Whether a path leads to a directory of /proc or /dev, where links lead to open files.

@@ -47,6 +47,9 @@ impl Site {
     }
 }
 
+/// How much of the code around a place is looked at: one byte before it, and what stands behind.
+pub(super) const AROUND: usize = 1 + LENGTH + CANCELLATION;
+
 /// The places in code; `at` is counted from its beginning.
 pub(super) fn find(code: &[u8]) -> Vec<Site> {
     let ends = code.windows(SYSCALL.len()).enumerate().filter(|(_, window)| *window == SYSCALL);
