@@ -12,6 +12,7 @@ use libc::{c_int, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
 use std::thread;
 
@@ -84,6 +85,7 @@ pub(crate) fn while_stopped<T>(
     // What a thread traces is released when it ends, whatever has happened.
     let trace = move || {
         let pid = Pid::from_raw(call.pid.cast_signed());
+        follow(call.pid);
         ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD)?;
         let prepared = prepare(&listener)?;
         ptrace::interrupt(pid)?;
@@ -96,6 +98,26 @@ pub(crate) fn while_stopped<T>(
     };
     let thread = thread::Builder::new().name("redirect".into()).spawn(trace).map_err(|_| Errno::EAGAIN)?;
     thread.join().unwrap_or(Err(Errno::EIO))
+}
+
+/// Has this thread run where the other one was: each waits while the other one runs, and waking another processor takes longer than
+/// everything else.
+fn follow(thread: u32) {
+    if let Some(processor) = processor(thread) {
+        let mut set = CpuSet::new();
+        set.set(processor);
+        // It may run anywhere.
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+/// The processor that a thread was on.
+fn processor(thread: u32) -> Option<usize> {
+    let text = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
+    let end = text.iter().rposition(|&byte| byte == b')')?;
+    // The 39th field (proc_pid_stat(5)); the third one is the first here.
+    let field = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty()).nth(36)?;
+    std::str::from_utf8(field).ok()?.parse().ok().filter(|&processor| processor < CpuSet::MAX_CPU)
 }
 
 /// Changes a process that stops where its call has ended.

@@ -51,6 +51,7 @@ const FRAME: i32 = 768;
 /// The longest path that is copied there, with its NUL.
 const PATH_MAX: i32 = 512;
 /// What is on the stack above `rbp`: registers of the call.
+const SAVED_R10: i32 = 64;
 const SAVED_RDX: i32 = 72;
 const SAVED_RSI: i32 = 80;
 /// Directories among the kinds of files, and where that stands in `struct stat`.
@@ -68,6 +69,7 @@ global_asm!(
     LINK = const LINK,
     PATH = const PATH,
     PATH_MAX = const PATH_MAX,
+    SAVED_R10 = const SAVED_R10,
     SAVED_RDX = const SAVED_RDX,
     SAVED_RSI = const SAVED_RSI,
     KIND = const KIND,
@@ -89,6 +91,9 @@ global_asm!(
     EFAULT = const libc::EFAULT,
     ENOENT = const libc::ENOENT,
     EINTR = const libc::EINTR,
+    ENOTDIR = const libc::ENOTDIR,
+    EACCES = const libc::EACCES,
+    EINVAL = const libc::EINVAL,
     STAT_CALL = const libc::SYS_stat,
     LSTAT = const libc::SYS_lstat,
     FSTAT = const libc::SYS_fstat,

@@ -112,7 +112,36 @@ outrigger_gate_enter:
     je 60f
     cmp rax, -{EINTR}
     je 76f
-    jmp 70f
+    cmp rax, -{ENOTDIR}
+    je 48f
+    cmp rax, -{EACCES}
+    je 48f
+    cmp rax, -{EINVAL}
+    jne 70f
+    // No link, unless there is no room for its target: the kernel looks at that before it reads the path.
+    mov ecx, [rbp + {SAVED_RDX}]
+    cmp ebx, {READLINK}
+    je 47f
+    mov ecx, [rbp + {SAVED_R10}]
+    cmp ebx, {READLINKAT}
+    jne 70f
+47:
+    test ecx, ecx
+    jle 70f
+48:
+    mov [rbp + {RESULT}], rax
+    test r12, r12
+    jz 70f
+    cmp byte ptr [r12], 0
+    je 70f
+    call 80f
+    test eax, eax
+    jnz 70f
+    mov rsi, r12
+    call outrigger_gate_scan
+    test eax, eax
+    jnz 70f
+    jmp 75f
 
     // It has found something.
 51:
@@ -199,27 +228,51 @@ outrigger_gate_enter:
     cmp rax, -{ENOENT}
     jne 70f
 61:
-    // The directory: what stands before the last name, or where the path begins.
-    mov rcx, [rbp + {LAST}]
-    sub rcx, r12
-    cmp rcx, {PATH_MAX} - 1
+    // r14: the length of the path of the directory, which is what stands before the last name.
+    mov r14, [rbp + {LAST}]
+    sub r14, r12
+    cmp r14, {PATH_MAX} - 1
     ja 70f
+    mov rcx, r14
     lea rdi, [rbp + {PATH}]
     mov rsi, r12
     rep movsb
-    mov byte ptr [rdi], 0
-    lea rsi, [rbp + {PATH}]
-    cmp byte ptr [rsi], 0
-    jne 62f
-    mov word ptr [rsi], '.'
 62:
-    mov edi, r13d
-    lea rdx, [rbp + {STAT}]
+    // Where the path begins, if nothing stands before.
+    test r14, r14
+    jnz 64f
+    mov word ptr [rbp + {PATH}], '.'
+    jmp 66f
+64:
+    // Without slashes at the end, by which lstat(2) would follow a link.
+    cmp byte ptr [rbp + r14 + {PATH} - 1], '/'
+    jne 65f
+    dec r14
+    jz 70f
+    jmp 64b
+65:
+    mov byte ptr [rbp + r14 + {PATH}], 0
+66:
     xor r10d, r10d
-    mov eax, {NEWFSTATAT}
-    call 90f
+    call 92f
     test rax, rax
-    jnz 70f
+    jz 68f
+    // It is missing: then it is the name that counts, in the directory above it.
+    cmp rax, -{ENOENT}
+    jne 70f
+    test r14, r14
+    jz 70f
+    mov r10d, {AT_SYMLINK_NOFOLLOW}
+    call 92f
+    cmp rax, -{ENOENT}
+    jne 70f
+67:
+    cmp byte ptr [rbp + r14 + {PATH} - 1], '/'
+    je 62b
+    dec r14
+    jnz 67b
+    jmp 62b
+68:
     mov rax, [rbp + {STAT}]
     cmp rax, [rip + outrigger_gate_start + {FACTS} + {ROOT}]
     jne 63f
@@ -440,6 +493,13 @@ outrigger_gate_scan:
 36:
     ret
 
+    // stat(2) of what was copied.
+92:
+    mov edi, r13d
+    lea rsi, [rbp + {PATH}]
+    lea rdx, [rbp + {STAT}]
+    mov eax, {NEWFSTATAT}
+    jmp 90f
     // Whether the path itself is there, and can be read.
 91:
     mov edi, r13d

@@ -6,7 +6,7 @@
 
 use super::Memory;
 use super::agent::{self, AT, CALLS, PAGE, SIZE};
-use super::sites::{AROUND, LENGTH, Site, find};
+use super::sites::{AROUND, LENGTH_MAX, SYSCALL, Site, find};
 use crate::notify::listener::{Call, Listener};
 use crate::notify::memory::Memory as Other;
 use crate::notify::mirror::lock;
@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use rustix::fs::{FileType, PROC_SUPER_MAGIC, stat, statfs};
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -30,7 +31,7 @@ const ATTEMPTS: u32 = 5;
 /// The most processes that are remembered. Those forgotten may get it later.
 const PROCESSES: usize = 4096;
 /// The length of the code by which a call comes to the gate.
-const STEP: usize = 24;
+const STEP: usize = LENGTH_MAX - SYSCALL + 19;
 /// Memory of others begins above that: the lowest that the kernel maps (`vm.mmap_min_addr`), and more.
 const LOWEST: u64 = 1 << 20;
 /// The largest piece of code that is looked through.
@@ -39,6 +40,8 @@ const CODE_MAX: u64 = 64 << 20;
 /// Which processes have the gate.
 pub(crate) struct Grafts {
     memory: Arc<Memory>,
+    /// How many filters of system calls this process has. Those whose calls come here have one more.
+    filters: u32,
     seen: Mutex<HashMap<u32, Seen>>,
     /// The places in a file, from the beginning of the piece that is mapped.
     known: Arc<Mutex<HashMap<String, Arc<[Site]>>>>,
@@ -51,12 +54,15 @@ struct Seen {
     calls: u32,
     next: u32,
     attempts: u32,
+    /// Where the code is that starts the program (ld.so), from which few calls come.
+    start: Range<u64>,
 }
 
 impl Grafts {
     pub(crate) fn new(memory: Memory) -> Self {
         Grafts {
             memory: Arc::new(memory),
+            filters: filters(std::process::id()).unwrap_or(0),
             seen: Mutex::default(),
             known: Arc::default(),
             count: Arc::default(),
@@ -89,6 +95,9 @@ impl Grafts {
             all.clear();
         }
         let seen = all.entry(call.pid).or_default();
+        if seen.start.contains(&call.data.instruction_pointer) {
+            return false;
+        }
         seen.calls += 1;
         if seen.calls < seen.next.max(FIRST) || seen.attempts >= ATTEMPTS || !is_site(call) {
             return false;
@@ -101,10 +110,12 @@ impl Grafts {
     /// Gives the gate to the process of a call that the kernel is to do as it is, and begins the call again. `false` when the call still
     /// waits.
     pub(crate) fn graft(&self, listener: &Arc<Listener>, call: &Call) -> bool {
+        let dbg = std::time::Instant::now();
         let Some(plan) = self.plan(call) else { return false };
         if self.look_at_files(call.pid).is_err() {
             return false;
         }
+        let planned = dbg.elapsed();
         let (call, memory, count) = (*call, Arc::clone(&self.memory), Arc::clone(&self.count));
         let lend = move |listener: &Listener| {
             let lent = listener.lend(&call, memory.lent.as_fd(), true);
@@ -119,6 +130,9 @@ impl Grafts {
             }
             Ok(again(before, &call))
         });
+        if std::env::var_os("DBG").is_some() {
+            eprintln!("GRAFT {planned:?} {:?}", dbg.elapsed());
+        }
         begun.is_ok()
     }
 
@@ -155,20 +169,23 @@ impl Grafts {
     /// What is to be done, where the call comes from code that can be changed.
     fn plan(&self, call: &Call) -> Option<Plan> {
         let (pid, memory) = (call.pid, Other(call.pid.cast_signed()));
-        let start = call.data.instruction_pointer - LENGTH as u64;
-        if !is_alone(pid)? || filters(pid)? != filters(std::process::id())? + 1 {
+        let start = call.data.instruction_pointer - SYSCALL as u64;
+        if !is_alone(pid)? || filters(pid)? != self.filters + 1 {
             return None;
         }
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
         let maps: Vec<Map> = maps.lines().filter_map(Map::parse).collect();
         let index = maps.iter().position(|map| (map.start..map.end).contains(&start))?;
         let code = &maps[index];
+        if code.starts_programs {
+            if let Some(seen) = lock(&self.seen).get_mut(&pid) {
+                *seen = Seen { start: code.start..code.end, ..Seen::default() };
+            }
+            return None;
+        }
         let sites = self.sites(memory, code)?;
         let steps = room(&maps, index, sites.len() * STEP)?;
-        Some(Plan {
-            sites: sites.iter().map(|site| Site { at: code.start + site.at, ..*site }).collect(),
-            steps,
-        })
+        Some(Plan { sites: sites.iter().map(|site| site.from(code.start)).collect(), steps })
     }
 
     /// The places in a piece of code, which is that of a file.
@@ -206,10 +223,10 @@ impl Grafts {
 
 /// Whether a call comes from a place that can be changed.
 fn is_site(call: &Call) -> bool {
-    let before = call.data.instruction_pointer.wrapping_sub(1 + LENGTH as u64);
-    let around = Other(call.pid.cast_signed()).read::<AROUND>(before);
-    let number = call.data.nr.cast_unsigned();
-    around.is_ok_and(|around| find(&around).contains(&Site { at: 1, number }))
+    let end = call.data.instruction_pointer;
+    let around =
+        Other(call.pid.cast_signed()).read::<{ AROUND.0 + AROUND.1 }>(end.wrapping_sub(AROUND.0 as u64));
+    around.is_ok_and(|around| find(&around).iter().any(|site| site.end() == AROUND.0 as u64))
 }
 
 /// Whether a path leads to a directory of /proc or /dev, where links lead to open files.
@@ -225,6 +242,7 @@ struct Map {
     end: u64,
     /// Which piece of which file; empty for other memory.
     file: String,
+    starts_programs: bool,
 }
 
 impl Map {
@@ -233,14 +251,16 @@ impl Map {
         let (start, end) = fields.next()?.split_once('-')?;
         let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
         let (_, offset, device, inode) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let path = fields.next().unwrap_or_default();
+        let starts_programs = path.rsplit('/').next().is_some_and(|name| name.starts_with("ld-"));
         let is_file = inode != "0";
         let file = if is_file { format!("{device}:{inode} {offset} {}", end - start) } else { String::new() };
-        Some(Map { start, end, file })
+        Some(Map { start, end, file, starts_programs })
     }
 }
 
 /// Where there is room for so much memory, in reach of the piece of code with this index.
-fn room(maps: &[Map], index: usize, length: usize) -> Option<std::ops::Range<u64>> {
+fn room(maps: &[Map], index: usize, length: usize) -> Option<Range<u64>> {
     let length = (length as u64).next_multiple_of(PAGE);
     let below = maps[..=index].windows(2).rev().map(|two| (two[0].end, two[1].start));
     let lowest = (LOWEST, maps[0].start);
@@ -293,7 +313,7 @@ impl Stat {
 struct Plan {
     sites: Vec<Site>,
     /// Where code is to be that leads from these to the gate.
-    steps: std::ops::Range<u64>,
+    steps: Range<u64>,
 }
 
 impl Plan {
@@ -322,10 +342,11 @@ impl Plan {
         let steps: Vec<u8> = self.sites.iter().flat_map(|site| step(*site)).collect();
         memory.write_all_at(&steps, self.steps.start)?;
         for (index, site) in self.sites.iter().enumerate() {
-            let mut found = [0; LENGTH];
+            let wanted = site.bytes();
+            let mut found = vec![0; wanted.len()];
             memory.read_exact_at(&mut found, site.at)?;
             match site.jump(self.steps.start + (index * STEP) as u64) {
-                Some(jump) if found == site.bytes() => memory.write_all_at(&jump, site.at)?,
+                Some(jump) if found == wanted => memory.write_all_at(&jump, site.at)?,
                 _ => {}
             }
         }
@@ -336,14 +357,11 @@ impl Plan {
 /// From a place where the system is called to the gate: what was replaced, and the address where the program goes on.
 fn step(site: Site) -> [u8; STEP] {
     let mut step = [0; STEP];
-    let goes_on = site.at + LENGTH as u64;
-    step[..5].copy_from_slice(&site.bytes()[..5]);
     // mov rcx, ADDRESS; mov r11d, GATE; jmp r11
-    step[5..7].copy_from_slice(&[0x48, 0xb9]);
-    step[7..15].copy_from_slice(&goes_on.to_le_bytes());
-    step[15..17].copy_from_slice(&[0x41, 0xbb]);
-    step[17..21].copy_from_slice(&(agent::entry() as u32).to_le_bytes());
-    step[21..].copy_from_slice(&[0x41, 0xff, 0xe3]);
+    let (goes_on, gate) = (site.end().to_le_bytes(), (agent::entry() as u32).to_le_bytes());
+    let bytes =
+        [&site.before()[..], &[0x48, 0xb9], &goes_on, &[0x41, 0xbb], &gate, &[0x41, 0xff, 0xe3]].concat();
+    step[..bytes.len()].copy_from_slice(&bytes);
     step
 }
 

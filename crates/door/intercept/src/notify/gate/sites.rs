@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Instructions of a program that call the system with a path: `mov eax, NUMBER; syscall`, and a comparison of the result with errors,
-//! as the functions of glibc have it. The first instruction is replaced by a jump of the same length; the second one stays, so that whoever
-//! comes to it by another way, or stands there, calls the system as before.
+//! as the functions of glibc have it. The first instruction is replaced by a jump of the same length; the others stay, so that whoever
+//! comes to them by another way, or stands there, calls the system as before.
 
 use super::agent::CALLS;
 
 /// The length of `mov eax, NUMBER`, and of a jump.
 pub(super) const MOVE: usize = 5;
-/// The length of both instructions.
-pub(super) const LENGTH: usize = MOVE + SYSCALL.len();
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// What stands behind it: `syscall`, with `mov rsi, rdi; mov edi, AT_FDCWD` before it or not.
+const CALLS_SYSTEM: &[&[u8]] =
+    &[&[0x0f, 0x05], &[0x48, 0x89, 0xfe, 0xbf, 0x9c, 0xff, 0xff, 0xff, 0x0f, 0x05]];
+/// The length of all these instructions at most.
+pub(super) const LENGTH_MAX: usize = MOVE + 10;
+/// The length of `syscall`.
+pub(super) const SYSCALL: usize = 2;
 /// What stands behind them: `cmp rax, -4096`, `cmp rax, -4095`, or the same of `eax`.
 const COMPARISONS: &[&[u8]] = &[
     &[0x48, 0x3d, 0x00, 0xf0, 0xff, 0xff],
@@ -29,14 +33,32 @@ const CANCELLATION: usize = 24;
 pub(super) struct Site {
     /// Where the `mov` is.
     pub(super) at: u64,
-    pub(super) number: u32,
+    number: u32,
+    /// What stands behind that.
+    then: &'static [u8],
 }
 
 impl Site {
+    /// The place in memory, for one in code that begins at this address.
+    pub(super) fn from(self, start: u64) -> Self {
+        Site { at: start + self.at, ..self }
+    }
+
     /// The instructions.
-    pub(super) fn bytes(self) -> [u8; LENGTH] {
-        let [a, b, c, d] = self.number.to_le_bytes();
-        [0xb8, a, b, c, d, SYSCALL[0], SYSCALL[1]]
+    pub(super) fn bytes(self) -> Vec<u8> {
+        [&[0xb8], &self.number.to_le_bytes()[..], self.then].concat()
+    }
+
+    /// Those before `syscall`.
+    pub(super) fn before(self) -> Vec<u8> {
+        let mut bytes = self.bytes();
+        bytes.truncate(bytes.len() - SYSCALL);
+        bytes
+    }
+
+    /// The address behind them.
+    pub(super) fn end(self) -> u64 {
+        self.at + (MOVE + self.then.len()) as u64
     }
 
     /// What the `mov` is replaced with.
@@ -47,21 +69,23 @@ impl Site {
     }
 }
 
-/// How much of the code around a place is looked at: one byte before it, and what stands behind.
-pub(super) const AROUND: usize = 1 + LENGTH + CANCELLATION;
+/// How much of the code before the end of `syscall` is looked at, and how much behind it.
+pub(super) const AROUND: (usize, usize) = (1 + LENGTH_MAX, CANCELLATION);
 
 /// The places in code; `at` is counted from its beginning.
 pub(super) fn find(code: &[u8]) -> Vec<Site> {
-    let ends = code.windows(SYSCALL.len()).enumerate().filter(|(_, window)| *window == SYSCALL);
-    ends.filter_map(|(end, _)| site(code, end.checked_sub(MOVE)?)).collect()
+    let ends = code.windows(SYSCALL).enumerate().filter(|(_, window)| *window == [0x0f, 0x05]);
+    let at =
+        |end: usize, then: &&'static [u8]| site(code, (end + SYSCALL).checked_sub(MOVE + then.len())?, then);
+    ends.filter_map(|(end, _)| CALLS_SYSTEM.iter().find_map(|then| at(end, then))).collect()
 }
 
 /// The place whose `mov` begins there.
-fn site(code: &[u8], at: usize) -> Option<Site> {
+fn site(code: &[u8], at: usize, then: &'static [u8]) -> Option<Site> {
     let number = u32::from_le_bytes(code.get(at + 1..at + MOVE)?.try_into().ok()?);
-    let site = Site { at: at as u64, number };
+    let site = Site { at: at as u64, number, then };
     let before = *code.get(at.checked_sub(1)?)?;
-    let behind = &code[at + LENGTH..];
+    let behind = code.get(site.end() as usize..)?;
     let is_one = code[at..].starts_with(&site.bytes())
         && CALLS.contains(&i64::from(number))
         && !PREFIXES.contains(&before)
@@ -81,7 +105,7 @@ mod tests {
 
     #[test]
     fn only_what_is_known_byte_for_byte_is_a_site() {
-        assert_eq!(find(STAT), [Site { at: 2, number: 4 }]);
+        assert_eq!(find(STAT), [Site { at: 2, number: 4, then: CALLS_SYSTEM[0] }]);
         // Each of the instructions is another one with any bit changed, but for the branch and what stands before.
         for at in 2..15 {
             for bit in 0..8 {
@@ -93,6 +117,11 @@ mod tests {
                 assert!(found.is_empty() || (at == 3 || is_comparison) && found.iter().all(is_another));
             }
         }
+        let mut with_moves = STAT.to_vec();
+        with_moves.splice(7..7, CALLS_SYSTEM[1][..8].iter().copied());
+        assert_eq!(find(&with_moves), [Site { at: 2, number: 4, then: CALLS_SYSTEM[1] }]);
+        with_moves[8] ^= 1;
+        assert!(find(&with_moves).is_empty());
         let mut prefixed = STAT.to_vec();
         prefixed[1] = 0x41;
         assert!(find(&prefixed).is_empty());
@@ -106,14 +135,14 @@ mod tests {
     fn cancellation_points_are_left_alone() {
         let mut open = STAT.to_vec();
         open[3..5].copy_from_slice(&[1, 1]);
-        assert_eq!(find(&open), [Site { at: 2, number: 257 }]);
+        assert_eq!(find(&open), [Site { at: 2, number: 257, then: CALLS_SYSTEM[0] }]);
         open.splice(17..17, *b"\x44\x89\xc7\x89\x44\x24\x0c\xe8\xfc\xd7\xf8\xff");
         assert!(find(&open).is_empty());
     }
 
     #[test]
     fn a_jump_leads_two_gigabytes_far_at_most() {
-        let site = Site { at: 0x1000, number: 4 };
+        let site = Site { at: 0x1000, number: 4, then: CALLS_SYSTEM[0] };
         assert_eq!(site.jump(0x1005 + 0x7fff_ffff), Some([0xe9, 0xff, 0xff, 0xff, 0x7f]));
         assert_eq!(site.jump(0x1004), Some([0xe9, 0xff, 0xff, 0xff, 0xff]));
         assert_eq!(site.jump(0x1005 + 0x8000_0000), None);
