@@ -12,7 +12,7 @@ use support::{PROGRAM, Place, Said, has};
 const WARM: &str = "
 import ctypes, errno, os, signal, socket, stat, subprocess, sys, threading
 def warm():
-    for _ in range(60): os.stat('/etc'); os.access('/etc', os.R_OK)
+    for _ in range(100): os.stat('/etc'); os.access('/etc', os.R_OK)
 def has_gate(): return '3e5f0000-' in open('/proc/self/maps').read()
 def fails(wanted, call, *arguments, **more):
     try: call(*arguments, **more)

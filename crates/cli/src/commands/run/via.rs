@@ -204,7 +204,7 @@ pub fn trial(via: &str) -> Vec<OsString> {
         "sh",
         "-c",
         // Enough local files that a gate is worth it.
-        "cd /outrigger-doctor && ls && for n in 1 2 3 4 5 6 7 8; do test -e /etc/$n || test -e /etc/.; done",
+        "cd /outrigger-doctor && ls && for n in $(seq 32); do test -e /etc/$n || test -e /etc/.; done",
     ];
     words.map(OsString::from).to_vec()
 }

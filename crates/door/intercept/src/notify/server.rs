@@ -156,14 +156,6 @@ impl Server {
 
     fn handle(self: &Arc<Self>, call: &Call) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if std::env::var_os("DBG").is_some() {
-            eprintln!(
-                "DBG {} {:x} {}",
-                call.data.nr,
-                call.data.instruction_pointer,
-                Asked::of(call).map_or(String::new(), |a| format!("{a:?}").chars().take(20).collect())
-            );
-        }
         let mut places = Vec::new();
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
         match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {

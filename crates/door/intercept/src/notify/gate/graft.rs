@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// So many local calls of a process come to the server before it gets the gate: what ends soon is not worth it.
-const FIRST: u32 = 12;
+const FIRST: u32 = 32;
 /// The most attempts with one process: one for each file with code that calls the system, and some that come at the wrong time.
 const ATTEMPTS: u32 = 5;
 /// The most processes that are remembered. Those forgotten may get it later.
@@ -110,12 +110,10 @@ impl Grafts {
     /// Gives the gate to the process of a call that the kernel is to do as it is, and begins the call again. `false` when the call still
     /// waits.
     pub(crate) fn graft(&self, listener: &Arc<Listener>, call: &Call) -> bool {
-        let dbg = std::time::Instant::now();
         let Some(plan) = self.plan(call) else { return false };
         if self.look_at_files(call.pid).is_err() {
             return false;
         }
-        let planned = dbg.elapsed();
         let (call, memory, count) = (*call, Arc::clone(&self.memory), Arc::clone(&self.count));
         let lend = move |listener: &Listener| {
             let lent = listener.lend(&call, memory.lent.as_fd(), true);
@@ -130,9 +128,6 @@ impl Grafts {
             }
             Ok(again(before, &call))
         });
-        if std::env::var_os("DBG").is_some() {
-            eprintln!("GRAFT {planned:?} {:?}", dbg.elapsed());
-        }
         begun.is_ok()
     }
 
