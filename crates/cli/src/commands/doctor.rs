@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger doctor`: what this machine lets Outrigger do, and how to get the rest.
 
-use super::run::via::trial;
+use super::run::via::{GATE, trial};
 use crate::context::Context;
 use crate::control::{self, Health};
 use crate::messages::output_failed;
@@ -159,7 +159,11 @@ fn programs(check: &'static str, via: &str, good: &str) -> Finding {
         _ => "this takes Linux 5.9 on x86-64, and a user who may trace their own processes (ptrace)",
     };
     match Command::new("/proc/self/exe").args(trial(via)).stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => Finding::new(check, State::Good, good, None),
+        Ok(output) if output.status.success() => {
+            let has_gate = String::from_utf8_lossy(&output.stderr).contains(GATE);
+            let gate = if has_gate { ", and got a gate for local files" } else { "" };
+            Finding::new(check, State::Good, format!("{good}{gate}"), None)
+        }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             Finding::new(check, State::Limited, said, Some(advice))

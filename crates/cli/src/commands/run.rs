@@ -73,7 +73,9 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 /// Where this system permits no user namespaces, or no /dev/fuse, the program's system calls
 /// with paths are answered instead (--via seccomp): files of trees are fetched when they are
 /// opened, and stored when they are closed. `outrigger doctor` tries both ways. What cannot
-/// be stored is kept in $XDG_STATE_HOME/outrigger/unsaved, and is no success.
+/// be stored is kept in $XDG_STATE_HOME/outrigger/unsaved, and is no success. Programs that
+/// look at many local files get code by which they do so without the server (the gate);
+/// --no-gate leaves them as they are.
 ///
 /// With --cow, the program sees all local files, and may change them: what it changes goes
 /// to an overlay, and the real files stay as they are. `outrigger diff` shows the changes,
@@ -112,7 +114,10 @@ pub struct Run {
     /// How the program comes to see trees.
     #[arg(long, value_name = "MECHANISM", default_value = "auto", conflicts_with = "cow")]
     via: Via,
-    /// Say which mechanism is used, and why.
+    /// By seccomp, have the server answer all calls with paths, also of local files.
+    #[arg(long)]
+    no_gate: bool,
+    /// Say which mechanism is used, and why, and in the end how much it was used.
     #[arg(short, long)]
     verbose: bool,
     /// Write a line for each operation to FILE.
@@ -168,9 +173,11 @@ impl crate::run::Run for Run {
         };
         let via = if overlay.is_some() { Via::Namespace } else { self.via };
         let launch = Launch { prefixes, start };
-        let status = match via.begin(&launch, self.verbose)? {
+        let status = match via.begin(&launch, self.verbose, !self.no_gate)? {
             Begun::Namespace(launched) => serve(context, &tree, launched)?,
-            Begun::Seccomp(filtered) => via::answer(context, &tree, &launch.prefixes, filtered)?,
+            Begun::Seccomp(filtered) => {
+                via::answer(context, &tree, &launch.prefixes, filtered, self.verbose)?
+            }
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         // What is lost is said; the status is that of the program, unless it was content with everything.

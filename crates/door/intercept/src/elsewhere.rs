@@ -15,12 +15,17 @@ impl Notified {
     ///
     /// # Errors
     /// Always.
-    pub fn serve(_: OwnedFd, _: &[Prefix], _: Client, _: &Path, _: PathBuf) -> Result<Self, String> {
+    pub fn serve(_: OwnedFd, _: &[Prefix], _: Client, _: &Path, _: PathBuf, _: bool) -> Result<Self, String> {
         Err("system calls are answered on x86-64 only".to_owned())
     }
 
     /// Whether no program is left.
     pub fn ends_within(&self, _: Duration) -> bool {
+        match *self {}
+    }
+
+    /// How many calls have come.
+    pub fn counts(&self) -> (u64, Option<u64>) {
         match *self {}
     }
 

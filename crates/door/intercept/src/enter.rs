@@ -10,7 +10,7 @@ use crate::namespace::isolate;
 use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
 use crate::{
-    ATTACH, DETACH, EXECUTE, FILTER, GO, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, NOT_EXECUTABLE,
+    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, NOT_EXECUTABLE,
     NOT_FOUND, NOT_STARTED, WHOLE,
 };
 use outrigger_host::{MountEntry, receive_with, send_with};
@@ -53,7 +53,7 @@ enum Wanted {
     /// The same, where the tree is the root directory; this directory is empty there.
     Whole { empty: PathBuf, program: OsString, arguments: Vec<OsString> },
     /// A program whose system calls the server answers.
-    Filtered { program: OsString, arguments: Vec<OsString> },
+    Filtered { gate: bool, program: OsString, arguments: Vec<OsString> },
     /// A process that runs. If it is to be moved, another process is asked for that.
     Process(u32),
     /// The same process, which is to enter the namespaces of another one.
@@ -76,7 +76,9 @@ impl Order {
         let pid = || first.to_str()?.parse().ok();
         let wanted = match what.to_str()? {
             EXECUTE => Wanted::Program { program: first, arguments: arguments.collect() },
-            FILTER => Wanted::Filtered { program: first, arguments: arguments.collect() },
+            FILTER | GATE => {
+                Wanted::Filtered { gate: what == GATE, program: first, arguments: arguments.collect() }
+            }
             WHOLE => {
                 let program = arguments.next()?;
                 Wanted::Whole { empty: first.into(), program, arguments: arguments.collect() }
@@ -104,8 +106,8 @@ impl Order {
                 enter(|| show_whole(socket, empty)).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
-            Wanted::Filtered { program, arguments } => {
-                enter_filter(socket).map_err(not_started)?;
+            Wanted::Filtered { gate, program, arguments } => {
+                enter_filter(socket, *gate).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
             Wanted::Process(pid) => self.attach(socket, *pid).map_err(not_started),
@@ -158,9 +160,9 @@ fn return_to(here: Option<PathBuf>) -> Result<(), String> {
 
 /// Has the server answer the system calls of this process, from the moment when it says so.
 #[cfg(target_arch = "x86_64")]
-fn enter_filter(socket: &OwnedFd) -> Result<(), String> {
+fn enter_filter(socket: &OwnedFd, gate: bool) -> Result<(), String> {
     let here = std::env::current_dir().ok();
-    let listener = crate::notify::install()?;
+    let listener = crate::notify::install(gate)?;
     send_with(socket, LISTENING, &[listener.as_fd()]).map_err(failed("the server is gone"))?;
     drop(listener);
     wait(socket)?;
@@ -169,7 +171,7 @@ fn enter_filter(socket: &OwnedFd) -> Result<(), String> {
 
 /// Which system calls there are is known of one kind of processor.
 #[cfg(not(target_arch = "x86_64"))]
-fn enter_filter(_: &OwnedFd) -> Result<(), String> {
+fn enter_filter(_: &OwnedFd, _: bool) -> Result<(), String> {
     Err("system calls are answered on x86-64 only".to_owned())
 }
 

@@ -2,7 +2,7 @@
 //! The side of the process that serves: starts a program in a file system of its own, or has one that runs moved there.
 
 use crate::failed;
-use crate::{ATTACH, DETACH, EXECUTE, FILTER, GO, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, WHOLE};
+use crate::{ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, WHOLE};
 use outrigger_host::{give_umask_back, receive_with, send_with, take_umask};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -76,19 +76,22 @@ pub struct Filtered {
     pub listener: OwnedFd,
     /// It waits for this.
     pub waiting: Waiting,
+    /// Whether the filter lets programs reach local files by themselves.
+    pub gate: bool,
 }
 
 impl Filtered {
-    /// Starts the process that becomes the program, and waits until it is under the filter.
+    /// Starts the process that becomes the program, and waits until it is under the filter. With `gate`, programs may reach local files by
+    /// themselves.
     ///
     /// The caller has no other threads that start processes: these would inherit a socket.
     ///
     /// # Errors
     /// A sentence about what this system did not permit.
-    pub fn start(command: &[OsString]) -> Result<Self, String> {
-        let (mut child, socket) = start(&[], FILTER, command)?;
+    pub fn start(command: &[OsString], gate: bool) -> Result<Self, String> {
+        let (mut child, socket) = start(&[], if gate { GATE } else { FILTER }, command)?;
         match receive_listener(&socket) {
-            Ok(listener) => Ok(Filtered { child, listener, waiting: Waiting { socket, moves: None } }),
+            Ok(listener) => Ok(Filtered { child, listener, waiting: Waiting { socket, moves: None }, gate }),
             Err(why) => {
                 // It ends by itself: it has said why.
                 let _ = child.wait();

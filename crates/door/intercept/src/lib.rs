@@ -55,6 +55,8 @@ const EXECUTE: &str = "execute";
 const WHOLE: &str = "whole";
 /// The order to execute a program whose system calls the server answers.
 const FILTER: &str = "filter";
+/// The same, if the program may reach local files by itself.
+const GATE: &str = "gate";
 /// The order to prepare a namespace for a process.
 const ATTACH: &str = "attach";
 /// The order to have a process enter a namespace.

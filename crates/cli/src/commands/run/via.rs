@@ -48,7 +48,8 @@ pub enum Begun {
 
 impl Via {
     /// Starts the program in the first way that this system permits. With `verbose`, it is said which one that is.
-    pub fn begin(self, launch: &Launch, verbose: bool) -> Result<Begun, Failure> {
+    /// With `gate`, programs under a filter reach local files by themselves.
+    pub fn begin(self, launch: &Launch, verbose: bool, gate: bool) -> Result<Begun, Failure> {
         let refused =
             |why: String| Failure::serious(format!("no file system of its own for the program: {why}"));
         let why = match self {
@@ -67,7 +68,7 @@ impl Via {
         for prefix in &launch.prefixes {
             prefix.check(&launch.prefixes).map_err(refused)?;
         }
-        match (Filtered::start(command), why) {
+        match (Filtered::start(command, gate), why) {
             (Ok(filtered), why) => {
                 say(verbose, "seccomp", why.as_deref());
                 Ok(Begun::Seccomp(filtered))
@@ -92,12 +93,13 @@ pub fn answer(
     tree: &Tree,
     prefixes: &[Prefix],
     filtered: Filtered,
+    verbose: bool,
 ) -> Result<ExitStatus, Failure> {
     let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
     allow_descriptors();
     // Where only ancestors may look at a process (yama(5)), this one has to be that of all.
     set_child_subreaper(Some(Pid::INIT)).map_err(|error| failed(error.into()))?;
-    let Filtered { mut child, listener, waiting } = filtered;
+    let Filtered { mut child, listener, waiting, gate } = filtered;
     let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let settings = Settings {
@@ -106,7 +108,7 @@ pub fn answer(
         ..Settings::default()
     };
     let client = Client::new(Arc::clone(&tree.service), runtime, settings);
-    let notified = Notified::serve(listener, prefixes, client, &std::env::temp_dir(), kept())
+    let notified = Notified::serve(listener, prefixes, client, &std::env::temp_dir(), kept(), gate)
         .map_err(|why| Failure::serious(format!("the trees cannot be served: {why}")))?;
     let phase = Arc::new(Phase::default());
     forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
@@ -123,11 +125,24 @@ pub fn answer(
         notified.ends_within(limit)
     };
     wait_for_others(ends_within, &phase);
+    if verbose {
+        let _ = writeln!(io::stderr(), "outrigger run: {}", answered(notified.counts()));
+    }
     let lost = notified.finish();
     match &lost[..] {
         [] => Ok(status),
         _ => Err(Failure::serious(lost.join("; "))),
     }
+}
+
+/// How many calls were answered, and in how many programs the gate was.
+fn answered((calls, gates): (u64, Option<u64>)) -> String {
+    let gate = match gates {
+        Some(gates @ 1..) => format!("{GATE} {gates} times"),
+        Some(0) => "no program needed a gate for local files, or none could get it".to_owned(),
+        None => "no gate for local files".to_owned(),
+    };
+    format!("{calls} system calls were answered; {gate}")
 }
 
 /// Waits for the program. A thread that stops it for a moment (ptrace) is the one to wait for that, so its end alone is waited for here.
@@ -170,10 +185,14 @@ fn kept() -> PathBuf {
     users_state().unwrap_or_else(std::env::temp_dir).join("outrigger/unsaved")
 }
 
+/// What is said of the gate, before how often.
+pub const GATE: &str = "programs got a gate for local files";
+
 /// The words for `outrigger run` to try a mechanism.
 pub fn trial(via: &str) -> Vec<OsString> {
     let words = [
         "run",
+        "-v",
         "--via",
         via,
         "--no-hosts",
@@ -184,7 +203,8 @@ pub fn trial(via: &str) -> Vec<OsString> {
         "--",
         "sh",
         "-c",
-        "cd /outrigger-doctor && ls",
+        // Enough local files that a gate is worth it.
+        "cd /outrigger-doctor && ls && for n in $(seq 32); do test -e /etc/$n || test -e /etc/.; done",
     ];
     words.map(OsString::from).to_vec()
 }

@@ -75,6 +75,7 @@ impl Server {
             None if found.tree.is_none() => self.mirror.between(&found.path, &self.names)?,
             None => return Err(Errno::ENOENT.into()),
         };
+        self.gives_directories()?;
         self.again(call, &real, Vec::new(), &[(0, 0)])
     }
 
@@ -119,8 +120,10 @@ impl Server {
         places: &[Where],
     ) -> Result<Reply> {
         if places.iter().any(|place| matches!(place, Where::Beyond(_))) {
+            self.gives_directories()?;
             return self.beyond(call, request, places);
         }
+        self.notice(process, request)?;
         let Asked::Execute { at } = request else { return Ok(Reply::Pass) };
         if at.path.is_empty() {
             return Ok(Reply::Pass);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The filter of system calls: which ones are answered by the server, as a program for the kernel (classic BPF).
 //!
-//! It looks at the number and the architecture only, so the kernel remembers which calls it allows, and these cost nothing.
+//! It looks at the number and the architecture only, so the kernel remembers which calls it allows, and these cost nothing. Calls with paths
+//! are allowed if they come from the gate, by the address of its instruction.
 
+use super::gate::ALLOWED;
 use libc::{
     BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
     SECCOMP_RET_ERRNO, SECCOMP_RET_USER_NOTIF, sock_filter,
@@ -17,6 +19,10 @@ const X32: u32 = 0x4000_0000;
 const NUMBER: u32 = 0;
 /// Where the architecture stands.
 const ARCHITECTURE: u32 = 4;
+/// Where the address of the instruction stands, its lower half first.
+const INSTRUCTION: u32 = 8;
+/// Where the first argument stands.
+const ARGUMENT: u32 = 16;
 /// What io_uring_setup(2) is in all three. Its requests are not system calls, so that no filter sees them.
 const IO_URING_SETUP: u32 = libc::SYS_io_uring_setup as u32;
 /// The answer to it: programs do without then.
@@ -87,10 +93,9 @@ const NOTIFIED: &[i64] = &[
     libc::SYS_fchmodat2,
 ];
 
-/// The filter.
-pub(crate) fn filter() -> Vec<sock_filter> {
-    let mut numbers: Vec<u32> = NOTIFIED.iter().map(|&number| number as u32).collect();
-    numbers.sort_unstable();
+/// The filter; some calls from the instruction before the address `gate` are allowed.
+pub(crate) fn filter(gate: Option<u64>) -> Vec<sock_filter> {
+    let told = answers(gate);
     // io_uring is the same number in all; what else programs of other architectures do concerns local files.
     let only_refuse = |number| [refusal(number), vec![give(SECCOMP_RET_ALLOW)]].concat();
     let other = [vec![load(NUMBER)], only_refuse(IO_URING_SETUP)].concat();
@@ -101,15 +106,58 @@ pub(crate) fn filter() -> Vec<sock_filter> {
         vec![load(NUMBER), jump(BPF_JGE, X32, 0, x32.len() as u8)],
         x32,
         refusal(IO_URING_SETUP),
-        search(&runs(&numbers)),
+        search(&told),
     ]
     .concat()
 }
 
+/// Numbers that follow each other, and what is done with these calls.
+type Run = (RangeInclusive<u32>, Vec<sock_filter>);
+
+/// What is done with calls that are not just allowed.
+fn answers(gate: Option<u64>) -> Vec<Run> {
+    let notified: Vec<i64> =
+        NOTIFIED.iter().copied().filter(|number| gate.is_none() || !ALLOWED.contains(number)).collect();
+    let mut all: Vec<Run> =
+        runs(&notified).into_iter().map(|run| (run, vec![give(SECCOMP_RET_USER_NOTIF)])).collect();
+    if let Some(address) = gate {
+        all.extend(runs(ALLOWED).into_iter().map(|run| (run, unless_from(address))));
+        // A filter of the program's own may not permit what the gate calls.
+        all.push((one(libc::SYS_seccomp), vec![give(SECCOMP_RET_USER_NOTIF)]));
+        all.push((one(libc::SYS_prctl), if_argument(libc::PR_SET_SECCOMP as u32)));
+    }
+    all.sort_by_key(|(run, _)| *run.start());
+    all
+}
+
+/// Tells the server, unless a call comes from the instruction before this address.
+fn unless_from(address: u64) -> Vec<sock_filter> {
+    vec![
+        load(INSTRUCTION),
+        jump(BPF_JEQ, address as u32, 0, 3),
+        load(INSTRUCTION + 4),
+        jump(BPF_JEQ, (address >> 32) as u32, 0, 1),
+        give(SECCOMP_RET_ALLOW),
+        give(SECCOMP_RET_USER_NOTIF),
+    ]
+}
+
+/// Tells the server if the first argument is this one.
+fn if_argument(value: u32) -> Vec<sock_filter> {
+    vec![load(ARGUMENT), jump(BPF_JEQ, value, 0, 1), give(SECCOMP_RET_USER_NOTIF), give(SECCOMP_RET_ALLOW)]
+}
+
+/// One number.
+fn one(number: i64) -> RangeInclusive<u32> {
+    number as u32..=number as u32
+}
+
 /// Numbers that follow each other.
-fn runs(numbers: &[u32]) -> Vec<RangeInclusive<u32>> {
+fn runs(numbers: &[i64]) -> Vec<RangeInclusive<u32>> {
+    let mut numbers: Vec<u32> = numbers.iter().map(|&number| number as u32).collect();
+    numbers.sort_unstable();
     let mut runs: Vec<RangeInclusive<u32>> = Vec::new();
-    for &number in numbers {
+    for number in numbers {
         match runs.last_mut() {
             Some(run) if run.end() + 1 == number => *run = *run.start()..=number,
             _ => runs.push(number..=number),
@@ -118,20 +166,19 @@ fn runs(numbers: &[u32]) -> Vec<RangeInclusive<u32>> {
     runs
 }
 
-/// Tells the server about numbers in these ranges, by halving.
-fn search(runs: &[RangeInclusive<u32>]) -> Vec<sock_filter> {
+/// Does what is to be done with numbers in these ranges, by halving.
+fn search(runs: &[Run]) -> Vec<sock_filter> {
     match runs {
         [] => vec![give(SECCOMP_RET_ALLOW)],
-        [run] => vec![
-            jump(BPF_JGE, *run.start(), 0, 1),
-            jump(BPF_JGT, *run.end(), 0, 1),
-            give(SECCOMP_RET_ALLOW),
-            give(SECCOMP_RET_USER_NOTIF),
-        ],
+        [(run, answer)] => {
+            let head =
+                [jump(BPF_JGE, *run.start(), 0, 1), jump(BPF_JGT, *run.end(), 0, 1), give(SECCOMP_RET_ALLOW)];
+            [&head, &answer[..]].concat()
+        }
         _ => {
             let (lower, upper) = runs.split_at(runs.len() / 2);
             let below = search(lower);
-            [vec![jump(BPF_JGE, *upper[0].start(), below.len() as u8, 0)], below, search(upper)].concat()
+            [vec![jump(BPF_JGE, *upper[0].0.start(), below.len() as u8, 0)], below, search(upper)].concat()
         }
     }
 }
@@ -165,16 +212,27 @@ mod tests {
     /// `AUDIT_ARCH_I386` and `AUDIT_ARCH_AARCH64`.
     const OTHERS: [u32; 2] = [0x4000_0003, 0xc000_00b7];
 
+    /// An address above 4 GiB, so that both halves count.
+    const GATE: u64 = 0x1234_5678_9abc;
+
     /// What the kernel would do.
-    fn run(architecture: u32, number: u32) -> u32 {
-        let program = filter();
+    fn run(gate: Option<u64>, (architecture, number): (u32, u32), from: u64, argument: u32) -> u32 {
+        let program = filter(gate);
         let (mut at, mut value) = (0, 0);
         loop {
             let step = program[at];
             at += 1;
             let code = u32::from(step.code);
             match code & 7 {
-                BPF_LD => value = if step.k == NUMBER { number } else { architecture },
+                BPF_LD => {
+                    value = match step.k {
+                        NUMBER => number,
+                        ARCHITECTURE => architecture,
+                        INSTRUCTION => from as u32,
+                        ARGUMENT => argument,
+                        _ => (from >> 32) as u32,
+                    }
+                }
                 BPF_RET => return step.k,
                 _ => {
                     let holds = match code & 0xf0 {
@@ -192,13 +250,29 @@ mod tests {
     #[test]
     fn calls_with_paths_are_notified_and_no_others() {
         for number in 0..600 {
-            let wanted = match i64::from(number) {
+            let wanted = |gate: bool| match i64::from(number) {
                 libc::SYS_io_uring_setup => NO_SUCH_CALL,
+                libc::SYS_seccomp if gate => SECCOMP_RET_USER_NOTIF,
                 number if NOTIFIED.contains(&number) => SECCOMP_RET_USER_NOTIF,
                 _ => SECCOMP_RET_ALLOW,
             };
-            assert_eq!(run(X86_64, number), wanted, "call {number}");
+            let call = (X86_64, number);
+            assert_eq!(run(None, call, GATE, 0), wanted(false), "call {number}");
+            for from in [GATE + 2, GATE as u32 as u64, GATE + (1 << 32)] {
+                assert_eq!(run(Some(GATE), call, from, 0), wanted(true), "call {number} with a gate");
+            }
+            let is_let_through = ALLOWED.contains(&number.into());
+            let wanted = if is_let_through { SECCOMP_RET_ALLOW } else { wanted(true) };
+            assert_eq!(run(Some(GATE), call, GATE, 0), wanted, "call {number} from the gate");
         }
+    }
+
+    #[test]
+    fn filters_of_programs_are_notified_where_there_is_a_gate() {
+        let prctl = |gate, argument| run(gate, (X86_64, libc::SYS_prctl as u32), 0, argument);
+        assert_eq!(prctl(Some(GATE), libc::PR_SET_SECCOMP as u32), SECCOMP_RET_USER_NOTIF);
+        assert_eq!(prctl(Some(GATE), libc::PR_SET_NAME as u32), SECCOMP_RET_ALLOW);
+        assert_eq!(prctl(None, libc::PR_SET_SECCOMP as u32), SECCOMP_RET_ALLOW);
     }
 
     #[test]
@@ -207,7 +281,11 @@ mod tests {
         for (architecture, bit) in others.into_iter().chain([(X86_64, X32)]) {
             for number in 0..600 {
                 let wanted = if number == IO_URING_SETUP { NO_SUCH_CALL } else { SECCOMP_RET_ALLOW };
-                assert_eq!(run(architecture, bit | number), wanted, "call {number} of {architecture:x}");
+                assert_eq!(
+                    run(Some(GATE), (architecture, bit | number), GATE, 0),
+                    wanted,
+                    "call {number} of {architecture:x}"
+                );
             }
         }
     }

@@ -2,8 +2,9 @@
 //! The kernel's side of a filter: calls that wait for an answer (seccomp_unotify(2)).
 
 use super::filter::filter;
+use super::gate;
 use crate::failed;
-use libc::{seccomp_notif, seccomp_notif_addfd, seccomp_notif_resp, sock_fprog};
+use libc::{seccomp_notif, seccomp_notif_addfd, seccomp_notif_resp, sock_filter, sock_fprog};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::{c_int, c_ulong};
 use std::io;
@@ -22,11 +23,12 @@ pub(crate) type Call = seccomp_notif;
 #[derive(Debug)]
 pub(crate) struct Listener(OwnedFd);
 
-/// Puts this process, and all that it will start, under the filter. Programs that would become another user do not, from here on.
+/// Puts this process, and all that it will start, under the filter. Programs that would become another user do not, from here on. With
+/// `gate`, calls from its instruction are allowed.
 ///
 /// # Errors
 /// A sentence about what the kernel does not permit.
-pub(crate) fn install() -> Result<OwnedFd, String> {
+pub(crate) fn install(gate: bool) -> Result<OwnedFd, String> {
     // SAFETY: the request takes numbers.
     let denied = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     if denied != 0 {
@@ -34,8 +36,14 @@ pub(crate) fn install() -> Result<OwnedFd, String> {
     }
     // With the second flag a signal does not interrupt a call that is being answered: else programs with many signals never get on.
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    let installed = set(flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-        .or_else(|error| if error.raw_os_error() == Some(libc::EINVAL) { set(flags) } else { Err(error) });
+    let mut instructions = filter(gate.then(gate::allowed));
+    let installed =
+        set(&mut instructions, flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|error| {
+            match error.raw_os_error() {
+                Some(libc::EINVAL) => set(&mut instructions, flags),
+                _ => Err(error),
+            }
+        });
     installed.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => "the calls of this program are answered by another one already (it was started by `outrigger run --via seccomp`, or in a container of that kind), and Linux permits one".to_owned(),
         Some(libc::EINVAL) => "the kernel has no notifications of system calls (seccomp; Linux 5.5)".to_owned(),
@@ -44,8 +52,7 @@ pub(crate) fn install() -> Result<OwnedFd, String> {
 }
 
 /// Installs the filter.
-fn set(flags: c_ulong) -> io::Result<OwnedFd> {
-    let mut instructions = filter();
+fn set(instructions: &mut [sock_filter], flags: c_ulong) -> io::Result<OwnedFd> {
     let program = sock_fprog { len: instructions.len() as u16, filter: instructions.as_mut_ptr() };
     // SAFETY: the program and its instructions outlive the call, which only reads them.
     let result =
@@ -103,6 +110,14 @@ impl Listener {
     /// Gives the process a descriptor, which is the answer. It goes on when it alone has the file: who looks whether it has closed the
     /// file would find it open here otherwise.
     pub(crate) fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool) {
+        let given = self.lend(call, file.as_fd(), close_on_exec);
+        drop(file);
+        // It may have no room for one (EMFILE), or be gone.
+        self.answer(call, given.map(i64::from).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)));
+    }
+
+    /// Opens a file for the process, whose call goes on waiting, and answers the number.
+    pub(crate) fn lend(&self, call: &Call, file: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<c_int> {
         let addition = seccomp_notif_addfd {
             id: call.id,
             flags: 0,
@@ -110,10 +125,7 @@ impl Listener {
             newfd: 0,
             newfd_flags: if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 },
         };
-        let given = self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ADDFD, (&raw const addition).cast_mut());
-        drop(file);
-        // It may have no room for one (EMFILE), or be gone.
-        self.answer(call, given.map(i64::from).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)));
+        self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ADDFD, (&raw const addition).cast_mut())
     }
 
     /// Whether no process is under the filter any more; waits so long for that.

@@ -4,6 +4,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `gate/` | code by which programs reach local files without the server |
 //! | `filter.rs` | which calls are answered, as a program for the kernel |
 //! | `listener.rs` | installing it, receiving calls and answering them |
 //! | `process.rs`, `memory.rs` | the process that waits |
@@ -21,6 +22,7 @@ mod content;
 mod decode;
 mod execute;
 mod filter;
+mod gate;
 mod listener;
 mod memory;
 mod mirror;

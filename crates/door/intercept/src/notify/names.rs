@@ -7,7 +7,7 @@ use super::process::Process;
 use crate::launch::Prefix;
 use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, FileKind, Name, Result};
-use rustix::fs::{AtFlags, CWD, FileType, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Stat, readlinkat, statat};
 use std::ffi::OsStr;
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
@@ -171,6 +171,12 @@ impl Names {
         (is_below(path, &self.mirror) && !is_gone(path)).then(|| &path[self.mirror.len()..])
     }
 
+    /// Whether a path may lead to the private directory of the server: whatever stands before, it has that name then.
+    pub(crate) fn may_be_private(&self, path: &[u8]) -> bool {
+        let name = last(&self.place);
+        path.split(|&byte| byte == b'/').any(|other| other == name)
+    }
+
     /// Whether a path is known to lead to a local file, without looking at each name on the way.
     pub(crate) fn is_local(&self, path: &[u8]) -> bool {
         let is_magic = |start: &[u8]| path.starts_with(start);
@@ -178,7 +184,7 @@ impl Names {
             || path.ends_with(b"/..")
             || is_magic(b"/proc")
             || is_magic(b"/dev")
-            || is_below(path, &self.place)
+            || self.may_be_private(path)
             || self.tree_of(path).is_some()
         {
             return false;
@@ -196,7 +202,7 @@ impl Names {
                 !above.is_empty()
                     && is_plain(last(path))
                     && is_absent()
-                    && statat(CWD, above, AtFlags::empty()).is_ok()
+                    && statat(CWD, above, AtFlags::empty()).is_ok_and(|above| !is_root_directory(&above))
             }
             Err(_) => false,
         }
@@ -524,6 +530,12 @@ impl Walk<'_> {
         let way = self.known.into_iter().map(|(_, inode)| inode).collect();
         Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, dots, _way: way, seen }))
     }
+}
+
+/// Whether it is the root directory, by whichever path: trees stand in it.
+fn is_root_directory(found: &Stat) -> bool {
+    statat(CWD, "/", AtFlags::empty())
+        .is_ok_and(|root| (root.st_dev, root.st_ino) == (found.st_dev, found.st_ino))
 }
 
 /// A path for system calls.

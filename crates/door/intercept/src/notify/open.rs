@@ -93,6 +93,7 @@ impl Server {
 
     /// The copy of a file that a program opens without its content (`O_PATH`).
     pub(crate) fn place_of(&self, found: &Found, flags: i32) -> Result<PathBuf> {
+        self.gives_directories()?;
         let Some(inode) = &found.inode else {
             return match found.tree {
                 None => self.mirror.between(&found.path, &self.names),
@@ -109,6 +110,7 @@ impl Server {
         if how.writes() {
             return Err(Errno::EISDIR.into());
         }
+        self.gives_directories()?;
         Ok(how.reply(open(real, how.of_copy() | OFlags::DIRECTORY)?))
     }
 

@@ -12,6 +12,7 @@ use libc::{c_int, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
 use std::thread;
 
@@ -45,70 +46,136 @@ pub(crate) fn redirect(
     bytes: Vec<u8>,
     arguments: Vec<(usize, u64)>,
 ) -> Result<(), Errno> {
+    while_stopped(
+        listener,
+        call,
+        |_| Ok(()),
+        move |pid, before, ()| {
+            map(pid, before)?;
+            let written = Memory(pid.as_raw()).write(slot(pid.as_raw()), &bytes);
+            written.map_err(|error| Errno::from_raw(error.errno.0))?;
+            let mut registers = again(before, &call);
+            for &(index, value) in &arguments {
+                let register = match index {
+                    0 => &mut registers.rdi,
+                    1 => &mut registers.rsi,
+                    2 => &mut registers.rdx,
+                    _ => &mut registers.r10,
+                };
+                *register = value;
+            }
+            Ok(registers)
+        },
+    )
+}
+
+/// Stops the thread where its call has ended, and does something with it, which answers the registers it goes on with. It gets what was
+/// prepared while the call still waited, in a process that can be stopped.
+///
+/// # Errors
+/// Why the program cannot be stopped; then the call still waits, unless the program is gone. Or the error of `work`: then the call has
+/// failed with `EIO`.
+pub(crate) fn while_stopped<T>(
+    listener: &Arc<Listener>,
+    call: Call,
+    prepare: impl FnOnce(&Listener) -> Result<T, Errno> + Send + 'static,
+    work: impl FnOnce(Pid, user_regs_struct, T) -> Result<user_regs_struct, Errno> + Send + 'static,
+) -> Result<(), Errno> {
     let listener = Arc::clone(listener);
     // What a thread traces is released when it ends, whatever has happened.
-    let work = move || {
+    let trace = move || {
         let pid = Pid::from_raw(call.pid.cast_signed());
+        follow(call.pid);
         ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD)?;
+        let prepared = prepare(&listener)?;
         ptrace::interrupt(pid)?;
         listener.answer(&call, Err(libc::EIO));
-        let again = again(pid, &call, &bytes, &arguments);
-        go_on(libc::PTRACE_DETACH, pid, 0).and(again.or_else(|errno| {
+        let changed = change(pid, |registers| work(pid, registers, prepared));
+        go_on(libc::PTRACE_DETACH, pid, 0).and(changed.or_else(|errno| {
             // The program has its answer.
             if errno == Errno::ESRCH { Ok(()) } else { Err(errno) }
         }))
     };
-    let thread = thread::Builder::new().name("redirect".into()).spawn(work).map_err(|_| Errno::EAGAIN)?;
+    let thread = thread::Builder::new().name("redirect".into()).spawn(trace).map_err(|_| Errno::EAGAIN)?;
     thread.join().unwrap_or(Err(Errno::EIO))
 }
 
-/// Changes the registers of a process that stops where its call has ended.
-fn again(pid: Pid, call: &Call, bytes: &[u8], arguments: &[(usize, u64)]) -> Result<(), Errno> {
+/// Has this thread run where the other one was: each waits while the other one runs, and waking another processor takes longer than
+/// everything else.
+fn follow(thread: u32) {
+    if let Some(processor) = processor(thread) {
+        let mut set = CpuSet::new();
+        set.set(processor);
+        // It may run anywhere.
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+/// The processor that a thread was on.
+fn processor(thread: u32) -> Option<usize> {
+    let text = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
+    let end = text.iter().rposition(|&byte| byte == b')')?;
+    // The 39th field (proc_pid_stat(5)); the third one is the first here.
+    let field = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty()).nth(36)?;
+    std::str::from_utf8(field).ok()?.parse().ok().filter(|&processor| processor < CpuSet::MAX_CPU)
+}
+
+/// Changes a process that stops where its call has ended.
+fn change(
+    pid: Pid,
+    work: impl FnOnce(user_regs_struct) -> Result<user_regs_struct, Errno>,
+) -> Result<(), Errno> {
     wait(pid, |status| status >> 8 == libc::PTRACE_EVENT_STOP)?;
     let before = ptrace::getregs(pid)?;
     let signals = mask(pid)?;
     // Their handlers are not to run in between.
     set_mask(pid, ALL)?;
-    let mapped = map(pid, before);
+    let changed = work(before);
     set_mask(pid, signals)?;
-    let written = mapped.and_then(|()| {
-        let written = Memory(pid.as_raw()).write(slot(pid.as_raw()), bytes);
-        written.map_err(|error| Errno::from_raw(error.errno.0))
-    });
-    let mut registers = before;
-    if written.is_ok() {
-        registers.rip = before.rip - SYSCALL;
-        registers.rax = call.data.nr as u64;
-        for &(index, value) in arguments {
-            let register = match index {
-                0 => &mut registers.rdi,
-                1 => &mut registers.rsi,
-                2 => &mut registers.rdx,
-                _ => &mut registers.r10,
-            };
-            *register = value;
-        }
-    }
     // No call is begun again by the kernel.
-    registers.orig_rax = u64::MAX;
+    let registers = user_regs_struct { orig_rax: u64::MAX, ..*changed.as_ref().unwrap_or(&before) };
     ptrace::setregs(pid, registers)?;
-    written
+    changed.map(drop)
+}
+
+/// The registers with which a call begins again.
+pub(crate) fn again(before: user_regs_struct, call: &Call) -> user_regs_struct {
+    user_regs_struct { rip: before.rip - SYSCALL, rax: call.data.nr as u64, ..before }
 }
 
 /// Maps the memory for arguments, unless it is there.
 fn map(pid: Pid, before: user_regs_struct) -> Result<(), Errno> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let arguments = [SCRATCH, SLOT * (1 + SLOTS), access as u64, kind as u64, u64::MAX, 0];
+    let memory = Memory(pid.as_raw());
+    let is_ours = match system_call(pid, before, libc::SYS_mmap, arguments) {
+        Err(Errno::EEXIST) => memory.read(SCRATCH).is_ok_and(|mark| &mark == MARK),
+        mapped => mapped? == SCRATCH && memory.write(SCRATCH, MARK).is_ok(),
+    };
+    if is_ours { Ok(()) } else { Err(Errno::ENOMEM) }
+}
+
+/// Has a process that stops where its call has ended make another one.
+///
+/// # Errors
+/// The error of the call; `ESRCH` when the process has ended.
+pub(crate) fn system_call(
+    pid: Pid,
+    before: user_regs_struct,
+    number: i64,
+    [rdi, rsi, rdx, r10, r8, r9]: [u64; 6],
+) -> Result<u64, Errno> {
     let registers = user_regs_struct {
-        rax: libc::SYS_mmap as u64,
+        rax: number as u64,
         orig_rax: u64::MAX,
         rip: before.rip - SYSCALL,
-        rdi: SCRATCH,
-        rsi: SLOT * (1 + SLOTS),
-        rdx: access as u64,
-        r10: kind as u64,
-        r8: u64::MAX,
-        r9: 0,
+        rdi,
+        rsi,
+        rdx,
+        r10,
+        r8,
+        r9,
         ..before
     };
     ptrace::setregs(pid, registers)?;
@@ -116,14 +183,10 @@ fn map(pid: Pid, before: user_regs_struct) -> Result<(), Errno> {
         go_on(libc::PTRACE_SYSCALL, pid, 0)?;
         wait(pid, |status| status == AT_CALL)?;
     }
-    let memory = Memory(pid.as_raw());
-    let result = ptrace::getregs(pid)?.rax.cast_signed();
-    let is_ours = match -result {
-        0.. if result == -i64::from(libc::EEXIST) => memory.read(SCRATCH).is_ok_and(|mark| &mark == MARK),
-        1..=4095 => return Err(Errno::from_raw(-result as i32)),
-        _ => result.cast_unsigned() == SCRATCH && memory.write(SCRATCH, MARK).is_ok(),
-    };
-    if is_ours { Ok(()) } else { Err(Errno::ENOMEM) }
+    match ptrace::getregs(pid)?.rax.cast_signed() {
+        error @ -4095..0 => Err(Errno::from_raw(-error as i32)),
+        result => Ok(result.cast_unsigned()),
+    }
 }
 
 /// Waits until a traced thread stops like that. A child of this process that ends is left for who waits for it.

@@ -3,9 +3,10 @@
 
 use super::content::Contents;
 use super::decode::{Asked, At};
+use super::gate::{Grafts, Memory, is_odd};
 use super::listener::{Call, Listener};
 use super::mirror::{Mirror, lock};
-use super::names::{Found, How, Names, Where};
+use super::names::{Found, How, Names, Where, as_path};
 use super::open::Opening;
 use super::place::Place;
 use super::process::Process;
@@ -21,6 +22,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -47,6 +49,10 @@ pub(crate) struct Server {
     pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
     user: u32,
     turns: Turns,
+    /// Which programs reach local files by themselves; none where no program may.
+    grafts: Option<Grafts>,
+    /// How many calls have come.
+    calls: AtomicU64,
     /// Takes what was found, and gives it back to the trees: these take their time for that, too.
     found: Sender<Vec<Where>>,
 }
@@ -60,7 +66,8 @@ pub struct Notified {
 
 impl Notified {
     /// Answers the calls that come from a process under the filter, with the trees of `client` under their prefixes. Content that was looked
-    /// at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`.
+    /// at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`. With `gate`, for which the filter
+    /// was made, programs reach local files by themselves where that is possible.
     ///
     /// # Errors
     /// A sentence about what cannot be made.
@@ -70,6 +77,7 @@ impl Notified {
         client: Client,
         base: &Path,
         keep: PathBuf,
+        gate: bool,
     ) -> std::result::Result<Self, String> {
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
@@ -84,6 +92,9 @@ impl Notified {
             redirected: Mutex::default(),
             user: geteuid().as_raw(),
             turns: Turns::default(),
+            // Without it all calls come here.
+            grafts: gate.then(|| Memory::new(prefixes)).and_then(|memory| memory.ok()?).map(Grafts::new),
+            calls: AtomicU64::new(0),
             found,
         });
         server.start_thread().map_err(failed("no thread"))?;
@@ -102,6 +113,11 @@ impl Notified {
     /// Whether no program is left; waits so long for that.
     pub fn ends_within(&self, limit: Duration) -> bool {
         self.server.listener.ends_within(limit)
+    }
+
+    /// How many calls have come until now, and how often a process got the gate; `None` where none gets it.
+    pub fn counts(&self) -> (u64, Option<u64>) {
+        (self.server.calls.load(Ordering::Relaxed), self.server.grafts.as_ref().map(Grafts::count))
     }
 
     /// Stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
@@ -139,10 +155,11 @@ impl Server {
     }
 
     fn handle(self: &Arc<Self>, call: &Call) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         let mut places = Vec::new();
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
         match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
-            Ok(Reply::Pass) => self.listener.pass(call),
+            Ok(Reply::Pass) => self.pass(call),
             Ok(Reply::Value(value)) => self.listener.answer(call, Ok(value)),
             Ok(Reply::File(file, close)) => self.listener.give(call, file, close),
             Ok(Reply::Answered) => {}
@@ -152,6 +169,50 @@ impl Server {
             // The thread that takes it lives as long as this.
             let _ = self.found.send(places);
         }
+    }
+
+    /// Has the kernel do a call as it is, or the process do such calls by itself from this one on.
+    fn pass(&self, call: &Call) {
+        let begins_again = match (&self.grafts, i64::from(call.data.nr)) {
+            (None, _) => Ok(false),
+            (Some(grafts), libc::SYS_seccomp | libc::SYS_prctl) => grafts.close(&self.listener, call),
+            (Some(grafts), libc::SYS_execve | libc::SYS_execveat) => {
+                grafts.forget(call.pid);
+                Ok(false)
+            }
+            (Some(grafts), _) => Ok(grafts.is_time(call) && grafts.graft(&self.listener, call)),
+        };
+        match begins_again {
+            Ok(true) => {}
+            Ok(false) => self.listener.pass(call),
+            // The program would end at its next call with a path.
+            Err(_) => self.listener.answer(call, Err(libc::EACCES)),
+        }
+    }
+
+    /// Says to all programs that relative paths may begin in copies from now on.
+    ///
+    /// # Errors
+    /// They would not know it.
+    pub(crate) fn gives_directories(&self) -> Result<()> {
+        Ok(self.grafts.as_ref().map_or(Ok(()), |grafts| grafts.memory().is_odd_from_now_on())?)
+    }
+
+    /// The same if a program is about to have a directory of /proc or /dev, or the private one of this server.
+    pub(crate) fn notice(&self, process: Process, request: &Asked) -> Result<()> {
+        let (Asked::Open { at, .. } | Asked::ChangeDir { at }) = request else { return Ok(()) };
+        let makes =
+            matches!(request, Asked::Open { flags, .. } if flags & (libc::O_CREAT | libc::O_ACCMODE) != 0);
+        if self.grafts.as_ref().is_none_or(|grafts| grafts.memory().is_odd()) || makes {
+            return Ok(());
+        }
+        let start = if at.path.starts_with(b"/") { Vec::new() } else { process.file(at.dir)? };
+        let path = [&start[..], b"/", &at.path].concat();
+        // What is not there the kernel does not find either.
+        if self.names.may_be_private(&path) || is_odd(as_path(&path)).unwrap_or(false) {
+            return self.gives_directories();
+        }
+        Ok(())
     }
 
     /// The answer to a call.
