@@ -22,7 +22,7 @@ mod host;
 mod spelling;
 mod url;
 
-pub use url::without_password;
+pub use url::{decoded, without_password};
 
 use crate::drivers::declared;
 use crate::status::Failure;
@@ -36,7 +36,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use url::{Syntax, decoded, split_authority};
+use url::{Syntax, split_authority};
 
 /// A parsed LOCATION.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ pub mod via;
 use crate::automount::{Map, MapNames, schemes};
 use crate::context::Context;
 use crate::cow::Overlay;
+use crate::location::decoded;
 use crate::status::{Exits, Failure};
 use crate::tree_options::TreeOptions;
 use crate::trees::{Many, Tree};
@@ -15,7 +16,7 @@ use audit::Audit;
 use clap::Args;
 use outrigger_core::{Error, Runtime, Service, Stack};
 use outrigger_door_fuse::{Connection, Options, Session};
-use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Start};
+use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Scheme, Start, Urls};
 use outrigger_host::allow_descriptors;
 use outrigger_layer_demux::{Demux, Options as DemuxOptions};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
@@ -77,6 +78,11 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 /// look at many local files get code by which they do so without the server (the gate);
 /// --no-gate leaves them as they are.
 ///
+/// With --urls, URLs are names of files, too: https://HOST/PATH is /https/HOST/PATH, where
+/// there is no file of this name. This takes --via seccomp:
+///
+///     outrigger run --urls -- vim sftp://build@host/etc/motd
+///
 /// With --cow, the program sees all local files, and may change them: what it changes goes
 /// to an overlay, and the real files stay as they are. `outrigger diff` shows the changes,
 /// `outrigger commit` makes them those of the real files, and `outrigger discard` gives
@@ -108,7 +114,7 @@ pub struct Run {
         value_name = "DIR",
         num_args = 0..=1,
         require_equals = true,
-        conflicts_with_all = ["maps", "mounts", "read_only"]
+        conflicts_with_all = ["maps", "mounts", "read_only", "urls"]
     )]
     cow: Option<Option<PathBuf>>,
     /// How the program comes to see trees.
@@ -140,6 +146,9 @@ pub struct Trees {
     /// Show no trees but those of --map and the file.
     #[arg(long)]
     no_hosts: bool,
+    /// Let URLs be names of files: https://HOST/PATH for /https/HOST/PATH. Takes --via seccomp.
+    #[arg(long, conflicts_with = "no_hosts")]
+    urls: bool,
     /// Refuse every change of the trees.
     #[arg(long)]
     read_only: bool,
@@ -171,12 +180,15 @@ impl crate::run::Run for Run {
             Some(overlay) => Start::Whole { empty: overlay.path().to_owned(), command: self.command },
             None => Start::Program(self.command),
         };
-        let via = if overlay.is_some() { Via::Namespace } else { self.via };
+        let via = if overlay.is_some() { Via::Namespace } else { self.via.with_urls(self.trees.urls)? };
+        let urls = self.trees.urls(&prefixes);
         let launch = Launch { prefixes, start };
-        let status = match via.begin(&launch, self.verbose, !self.no_gate)? {
+        // By the gate, a program finds by itself that there is no local directory 'https:'.
+        let gate = !self.no_gate && !self.trees.urls;
+        let status = match via.begin(&launch, self.verbose, gate)? {
             Begun::Namespace(launched) => serve(context, &tree, launched)?,
             Begun::Seccomp(filtered) => {
-                via::answer(context, &tree, &launch.prefixes, filtered, self.verbose)?
+                via::answer(context, &tree, (&launch.prefixes, urls), filtered, self.verbose)?
             }
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
@@ -268,7 +280,18 @@ impl Trees {
         }
         (map, prefixes)
     }
+
+    /// Which URLs are names of files: of schemes whose hosts have one of these prefixes.
+    pub fn urls(&self, prefixes: &[Prefix]) -> Urls {
+        let is_shown = |scheme: &&str| prefixes.iter().any(|prefix| prefix.name == *scheme);
+        let known = schemes().filter(|scheme| self.urls && is_shown(scheme));
+        let schemes = known.map(|name| Scheme { name, decodes: READ_ONLY.contains(&name) });
+        Urls::new(schemes.collect(), decoded)
+    }
 }
+
+/// The schemes of trees that cannot be changed.
+const READ_ONLY: &[&str] = &["http", "https"];
 
 /// `PREFIX=LOCATION`.
 fn split(map: &OsStr) -> Result<(PathBuf, OsString), Failure> {
@@ -474,7 +497,7 @@ mod tests {
         let mounts = dir.path().join("mounts");
         fs::write(&mounts, "/a mem:\n/b mem:\n").unwrap();
         let maps = vec!["/a=host:/x=y".into(), "/c/d=mem:".into()];
-        let trees = Trees { maps, mounts: Some(mounts), no_hosts: true, read_only: false };
+        let trees = Trees { maps, mounts: Some(mounts), no_hosts: true, urls: false, read_only: false };
         let shown = trees.shown().unwrap();
         let all: Vec<_> = shown
             .iter()

@@ -2,6 +2,7 @@
 //! Other processors than x86-64, whose system calls are not known here: no program comes under a filter.
 
 use crate::launch::Prefix;
+use crate::urls::Urls;
 use outrigger_client::Client;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,15 @@ impl Notified {
     ///
     /// # Errors
     /// Always.
-    pub fn serve(_: OwnedFd, _: &[Prefix], _: Client, _: &Path, _: PathBuf, _: bool) -> Result<Self, String> {
+    pub fn serve(
+        _: OwnedFd,
+        _: &[Prefix],
+        _: Urls,
+        _: Client,
+        _: &Path,
+        _: PathBuf,
+        _: bool,
+    ) -> Result<Self, String> {
         Err("system calls are answered on x86-64 only".to_owned())
     }
 

@@ -13,6 +13,7 @@
 //! | `namespace.rs` | mount namespaces: a new one, and that of another process |
 //! | `root.rs` | a root directory with additional names |
 //! | `whole.rs` | a tree that is the root directory |
+//! | `urls.rs` | URLs as names of files |
 //! | `one_user.rs` | a layer: what a user namespace with one user can show |
 //!
 //! The mechanism is a mount namespace, for users without privileges below a user namespace of their own: system calls of the program
@@ -33,6 +34,7 @@ mod one_user;
 mod root;
 #[cfg(target_arch = "x86_64")]
 mod tracee;
+mod urls;
 mod whole;
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -42,6 +44,7 @@ pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Waiting};
 #[cfg(target_arch = "x86_64")]
 pub use notify::Notified;
 pub use one_user::OneUser;
+pub use urls::{Scheme, Url, Urls};
 
 use outrigger_core::Error;
 use std::fmt::Display;

@@ -8,7 +8,7 @@ use crate::trees::Tree;
 use clap::ValueEnum;
 use outrigger_client::{Client, Settings};
 use outrigger_core::{Credentials, Runtime};
-use outrigger_door_intercept::{Filtered, Launch, Launched, Notified, Prefix, Start};
+use outrigger_door_intercept::{Filtered, Launch, Launched, Notified, Prefix, Start, Urls};
 use outrigger_host::{allow_descriptors, users_state};
 use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -47,6 +47,18 @@ pub enum Begun {
 }
 
 impl Via {
+    /// The mechanism where URLs may have to be names of files: for a namespace they are paths like others.
+    pub fn with_urls(self, urls: bool) -> Result<Self, Failure> {
+        match (self, urls) {
+            (Via::Namespace, true) => Err(Failure::serious(
+                "--urls takes --via seccomp: in a namespace, the kernel looks for a directory 'https:'"
+                    .to_owned(),
+            )),
+            (Via::Auto, true) => Ok(Via::Seccomp),
+            _ => Ok(self),
+        }
+    }
+
     /// Starts the program in the first way that this system permits. With `verbose`, it is said which one that is.
     /// With `gate`, programs under a filter reach local files by themselves.
     pub fn begin(self, launch: &Launch, verbose: bool, gate: bool) -> Result<Begun, Failure> {
@@ -91,7 +103,7 @@ fn say(verbose: bool, via: &str, because: Option<&str>) {
 pub fn answer(
     context: &Context,
     tree: &Tree,
-    prefixes: &[Prefix],
+    (prefixes, urls): (&[Prefix], Urls),
     filtered: Filtered,
     verbose: bool,
 ) -> Result<ExitStatus, Failure> {
@@ -108,7 +120,7 @@ pub fn answer(
         ..Settings::default()
     };
     let client = Client::new(Arc::clone(&tree.service), runtime, settings);
-    let notified = Notified::serve(listener, prefixes, client, &std::env::temp_dir(), kept(), gate)
+    let notified = Notified::serve(listener, prefixes, urls, client, &std::env::temp_dir(), kept(), gate)
         .map_err(|why| Failure::serious(format!("the trees cannot be served: {why}")))?;
     let phase = Arc::new(Phase::default());
     forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;

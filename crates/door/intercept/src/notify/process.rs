@@ -2,6 +2,7 @@
 //! A process whose call waits, as /proc shows it.
 
 use super::memory::Memory;
+use super::names::last;
 use outrigger_core::{Errno, Result};
 use rustix::fs::{AtFlags, CWD, readlinkat, statat};
 use std::fs;
@@ -70,6 +71,13 @@ impl Process {
             if path.starts_with(b"/") { Vec::new() } else { [self.file(dir)?, b"/".to_vec()].concat() };
         let found = statat(CWD, [&start[..], path].concat(), AtFlags::SYMLINK_NOFOLLOW);
         found.map(drop).map_err(|error| io::Error::from(error).into())
+    }
+
+    /// Whether a name is missing in a local directory that is there.
+    pub(crate) fn lacks(self, dir: i32, path: &[u8]) -> bool {
+        let is_missing = self.exists(dir, path).is_err_and(|error| error.errno == Errno::ENOENT);
+        let directory = &path[..path.len() - last(path).len()];
+        is_missing && self.exists(dir, &[directory, b"."].concat()).is_ok()
     }
 
     /// The number of the process that the thread is one of.

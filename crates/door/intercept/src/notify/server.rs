@@ -6,25 +6,26 @@ use super::decode::{Asked, At};
 use super::gate::{Grafts, Memory, is_odd};
 use super::listener::{Call, Listener};
 use super::mirror::{Mirror, lock};
-use super::names::{Found, How, Names, Where, as_path};
+use super::names::{Found, How, Names, Where, above, as_path};
 use super::open::Opening;
 use super::place::Place;
 use super::process::Process;
 use super::turns::Turns;
 use crate::failed;
 use crate::launch::Prefix;
+use crate::urls::Urls;
 use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, Result, SetAttrs};
 use rustix::process::geteuid;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::thread;
 use std::time::Duration;
 
@@ -44,6 +45,9 @@ pub(crate) enum Reply {
 pub(crate) struct Server {
     pub(crate) listener: Arc<Listener>,
     pub(crate) names: Names,
+    urls: Urls,
+    /// Whether the user knows that URLs with passwords are refused.
+    told_of_passwords: Once,
     pub(crate) mirror: Mirror,
     /// Threads that are about to begin a call again, and the path in the mirror that it has then.
     pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
@@ -65,7 +69,7 @@ pub struct Notified {
 }
 
 impl Notified {
-    /// Answers the calls that come from a process under the filter, with the trees of `client` under their prefixes. Content that was looked
+    /// Answers the calls that come from a process under the filter, with the trees of `client` under their prefixes, and by `urls`. Content that was looked
     /// at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`. With `gate`, for which the filter
     /// was made, programs reach local files by themselves where that is possible.
     ///
@@ -74,6 +78,7 @@ impl Notified {
     pub fn serve(
         listener: OwnedFd,
         prefixes: &[Prefix],
+        urls: Urls,
         client: Client,
         base: &Path,
         keep: PathBuf,
@@ -88,6 +93,8 @@ impl Notified {
         let server = Arc::new(Server {
             listener: Arc::new(Listener::new(listener)),
             names,
+            urls,
+            told_of_passwords: Once::new(),
             mirror: Mirror::new(place.mirror(), contents),
             redirected: Mutex::default(),
             user: geteuid().as_raw(),
@@ -223,6 +230,9 @@ impl Server {
         if let Some(reply) = self.without_path(process, &request) {
             return reply;
         }
+        if matches!(&request, Asked::MakeDir { at, .. } if self.urls.would_be_hidden(&at.path)) {
+            return Err(Errno::EPERM.because("all URLs of the scheme would lead into that directory"));
+        }
         for (at, how) in request.places() {
             places.push(self.find(process, at, how)?);
         }
@@ -247,7 +257,9 @@ impl Server {
         if at.path.is_empty() && !at.may_be_empty {
             return Ok(Where::Local);
         }
-        let is_absolute = at.path.starts_with(b"/");
+        let url = self.url(process, at)?;
+        let path = url.as_ref().unwrap_or(&at.path);
+        let is_absolute = path.starts_with(b"/");
         // Where nothing is open, the kernel says so.
         let start = if is_absolute { Ok(Vec::new()) } else { process.file(at.dir) };
         let Ok(mut start) = start else { return Ok(Where::Local) };
@@ -258,18 +270,48 @@ impl Server {
             start.clear();
         }
         let is_in_tree = self.names.shown(&start).is_some();
-        if at.path.is_empty() && !is_in_tree {
+        if path.is_empty() && !is_in_tree {
             return Ok(Where::Local);
         }
         if at.is_open && process.is_name(at.dir)? {
             return Err(Errno::EBADF.into());
         }
-        let joined = if is_absolute { None } else { Some([&start[..], b"/", &at.path].concat()) };
-        if !is_in_tree && self.names.is_local(joined.as_ref().unwrap_or(&at.path)) {
+        let joined = if is_absolute { None } else { Some([&start[..], b"/", path].concat()) };
+        if !is_in_tree && self.names.is_local(joined.as_ref().unwrap_or(path)) {
             return Ok(Where::Local);
         }
         let how = How { seen: self.mirror.contents.stored(), ..how };
-        self.names.find(process, &start, &at.path, how, &|| self.asks())
+        self.names.find(process, &start, path, how, &|| self.asks())
+    }
+
+    /// The path that a URL stands for, if that is what a call names.
+    fn url(self: &Arc<Self>, process: Process, at: &At) -> Result<Option<Vec<u8>>> {
+        let Some(url) = self.urls.find(&at.path) else { return Ok(None) };
+        let scheme = At { path: at.path[..url.end].to_vec(), follow: false, ..*at };
+        if !self.is_missing(process, &scheme) {
+            return Ok(None);
+        }
+        if url.has_password {
+            self.told_of_passwords.call_once(|| {
+                let _ = writeln!(
+                    io::stderr(),
+                    "outrigger run: a URL with a password is not the name of a file, as programs show these: ~/.netrc has a place for it"
+                );
+            });
+            return Err(Errno::EACCES.into());
+        }
+        Ok(Some(url.path))
+    }
+
+    /// Whether a name is not there, in a directory that is.
+    fn is_missing(self: &Arc<Self>, process: Process, at: &At) -> bool {
+        match self.find(process, at, How::default()) {
+            Ok(Where::Tree(found)) if found.inode.is_some() => self.urls.is_of_hosts(above(&found.path)),
+            Ok(Where::Tree(found)) => found.tree.is_some(),
+            Ok(Where::Local) => process.lacks(at.dir, &at.path),
+            Ok(Where::Beyond(path)) => process.lacks(at.dir, &path),
+            Err(_) => false,
+        }
     }
 
     /// Does what is asked for about one file.
