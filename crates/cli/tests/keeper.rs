@@ -87,7 +87,7 @@ fn local_files_stay_when_the_server_is_killed() {
     place.file("stop", "");
     let said = started.rest();
     let at = said.iter().rposition(|line| line == "ready").unwrap() + 1;
-    let (open, gone, local) = (&said[at], &said[at + 1..at + 4], &said[at + 4..]);
+    let (open, gone, local) = (&said[at], &said[at + 1..at + 5], &said[at + 5..]);
     assert!(gone.iter().all(|line| line.contains(GONE)), "{said:?}");
     assert_eq!((&**open, local), ("content", &["local", "sub"].map(str::to_owned)[..]));
     within("no keeper is left", || keepers(&place).is_empty());
