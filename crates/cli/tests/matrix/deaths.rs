@@ -10,9 +10,9 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Works in the tree for ever, with a line for each round, until something fails.
+/// Works in the tree for ever, with a line for each round, until something fails; then a local program says so.
 const WORK: &str = "while echo content >/data/file && mv /data/file /data/moved && [ \"$(cat /data/moved)\" = content ] \
-    && rm /data/moved; do echo round || exit; done; echo failed";
+    && rm /data/moved; do echo round || exit; done; env echo failed";
 
 /// A run of a program, which has said that it is at work.
 struct AtWork {
@@ -70,7 +70,7 @@ fn the_death_of_the_program_at_work_is_its_exit_status_and_the_tree_is_as_it_lef
     }
 }
 
-/// It gets errors from then on, whatever it was doing, and does not wait.
+/// It gets errors from then on, whatever it was doing, and does not wait. Local files stay.
 #[test]
 fn the_death_of_the_server_ends_the_work_with_errors() {
     for (mechanism, moment) in
@@ -96,7 +96,7 @@ fn the_death_of_the_server_ends_a_call_that_it_has_not_answered() {
     {
         let Some(scene) = Scene::new() else { return };
         let late = format!("fault=op={call},path=/sub/file,delay=1000s");
-        let work = "echo round; cat /data/sub/file; ls -l /data/sub/file; echo failed";
+        let work = "echo round; cat /data/sub/file; ls -l /data/sub/file; env echo failed";
         let mut work = AtWork::start(&scene, mechanism, &["--layer", &late], work);
         let waiting =
             || ["cat", "ls"].iter().any(|name| descendant(work.child.id(), name).is_some_and(sleeps));

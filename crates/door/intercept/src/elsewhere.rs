@@ -4,8 +4,10 @@
 use crate::launch::Prefix;
 use crate::urls::Urls;
 use outrigger_client::Client;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Programs whose calls are answered: none.
@@ -42,4 +44,14 @@ impl Notified {
     pub fn finish(self) -> Vec<String> {
         match self {}
     }
+}
+
+/// Whether this program was started to be a keeper: never.
+pub fn is_keeper(_: &OsStr) -> bool {
+    false
+}
+
+/// Fails.
+pub fn keep(_: impl Iterator<Item = OsString>) -> ExitCode {
+    ExitCode::FAILURE
 }

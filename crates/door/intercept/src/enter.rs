@@ -209,7 +209,7 @@ fn execute(program: &OsStr, arguments: &[OsString]) -> (u8, String) {
 }
 
 /// The descriptor of this number, which the process was started with; execve(2) closes it.
-fn own(number: RawFd) -> Option<OwnedFd> {
+pub(crate) fn own(number: RawFd) -> Option<OwnedFd> {
     // SAFETY: the borrow lasts for one fcntl(2), which says EBADF when nothing is open under the number.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl_setfd(borrowed, FdFlags::CLOEXEC).ok()?;

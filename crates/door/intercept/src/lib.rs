@@ -38,11 +38,11 @@ mod urls;
 mod whole;
 
 #[cfg(not(target_arch = "x86_64"))]
-pub use elsewhere::Notified;
+pub use elsewhere::{Notified, is_keeper, keep};
 pub use enter::{is_enter, run};
 pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Waiting};
 #[cfg(target_arch = "x86_64")]
-pub use notify::Notified;
+pub use notify::{Notified, is_keeper, keep};
 pub use one_user::OneUser;
 pub use urls::{Scheme, Url, Urls};
 

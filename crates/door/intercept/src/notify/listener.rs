@@ -107,6 +107,15 @@ impl Listener {
         self.send(seccomp_notif_resp { id: call.id, val, error, flags: 0 });
     }
 
+    /// Answers a call of which only the number is known with an error.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is no such call, `EINPROGRESS` when nobody has received it yet.
+    pub(crate) fn refuse(&self, id: u64, errno: c_int) -> io::Result<()> {
+        let mut answer = seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 };
+        self.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer).map(drop)
+    }
+
     /// Gives the process a descriptor, which is the answer. It goes on when it alone has the file: who looks whether it has closed the
     /// file would find it open here otherwise.
     pub(crate) fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool) {

@@ -11,6 +11,7 @@
 //! | `decode.rs` | what a call asks for |
 //! | `names.rs` | which file a path leads to |
 //! | `server.rs`, `turns.rs` | the threads that answer, and which part answers what |
+//! | `keeper.rs`, `progress.rs` | the process that answers when the server has died, and what it has to know for that |
 //! | `answers.rs`, `open.rs`, `changes.rs`, `execute.rs` | the answers |
 //! | `redirect.rs` | having a program begin a call again with other arguments (ptrace) |
 //! | `mirror.rs`, `content.rs` | copies of files, of which programs get descriptors |
@@ -23,6 +24,7 @@ mod decode;
 mod execute;
 mod filter;
 mod gate;
+mod keeper;
 mod listener;
 mod memory;
 mod mirror;
@@ -30,9 +32,11 @@ mod names;
 mod open;
 mod place;
 mod process;
+mod progress;
 mod redirect;
 mod server;
 mod turns;
 
+pub use keeper::{is_keeper, keep};
 pub(crate) use listener::install;
 pub use server::Notified;

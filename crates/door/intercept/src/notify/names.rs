@@ -27,12 +27,13 @@ struct Shown {
 
 /// Where trees are.
 pub(crate) struct Names {
-    client: Client,
+    /// None when the server has died.
+    client: Option<Client>,
     root: OnceLock<Inode>,
     /// The longest paths first.
     trees: Vec<Shown>,
     /// Whether one of them covers a directory of this machine, into which local names may lead.
-    covers: bool,
+    pub(crate) covers: bool,
     /// The directory in which copies of trees are.
     mirror: Vec<u8>,
     /// The private directory of the server that has it.
@@ -132,7 +133,7 @@ pub(crate) struct How {
 }
 
 impl Names {
-    pub(crate) fn new(prefixes: &[Prefix], client: Client, mirror: &Path) -> Result<Self> {
+    pub(crate) fn new(prefixes: &[Prefix], client: Option<Client>, mirror: &Path) -> Result<Self> {
         let mut trees = Vec::new();
         for Prefix { path, name } in prefixes {
             let name = Name::new(name.as_bytes().to_vec())?;
@@ -277,7 +278,7 @@ impl Names {
         match self.root.get() {
             Some(root) => Ok(root),
             None => {
-                let root = self.client.root()?;
+                let root = self.client.as_ref().ok_or(Errno::ENOTCONN)?.root()?;
                 Ok(self.root.get_or_init(|| root))
             }
         }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process whose call waits, as /proc shows it.
 
+use super::decode::At;
 use super::memory::Memory;
-use super::names::last;
+use super::names::{How, Names, Where, last};
 use outrigger_core::{Errno, Result};
 use rustix::fs::{AtFlags, CWD, readlinkat, statat};
 use std::fs;
@@ -33,6 +34,38 @@ impl Process {
         };
         let path = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(io::Error::from)?;
         Ok(path.into_bytes())
+    }
+
+    /// The file that a call names. `before_asking` is called before a tree is asked.
+    ///
+    /// # Errors
+    /// Those of a path that leads into a tree.
+    pub(crate) fn find(self, names: &Names, at: &At, how: How, before_asking: &dyn Fn()) -> Result<Where> {
+        if at.path.is_empty() && !at.may_be_empty {
+            return Ok(Where::Local);
+        }
+        let is_absolute = at.path.starts_with(b"/");
+        // Where nothing is open, the kernel says so.
+        let start = if is_absolute { Ok(Vec::new()) } else { self.file(at.dir) };
+        let Ok(mut start) = start else { return Ok(Where::Local) };
+        if !is_absolute && !start.starts_with(b"/") {
+            return Ok(Where::Local);
+        }
+        if start == b"/" {
+            start.clear();
+        }
+        let is_in_tree = names.shown(&start).is_some();
+        if at.path.is_empty() && !is_in_tree {
+            return Ok(Where::Local);
+        }
+        if at.is_open && self.is_name(at.dir)? {
+            return Err(Errno::EBADF.into());
+        }
+        let joined = if is_absolute { None } else { Some([&start[..], b"/", &at.path].concat()) };
+        if !is_in_tree && names.is_local(joined.as_ref().unwrap_or(&at.path)) {
+            return Ok(Where::Local);
+        }
+        names.find(self, &start, &at.path, how, before_asking)
     }
 
     /// Whether an open file is none but for its name (`O_PATH`).

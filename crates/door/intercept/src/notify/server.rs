@@ -4,12 +4,14 @@
 use super::content::Contents;
 use super::decode::{Asked, At};
 use super::gate::{Grafts, Memory, is_odd};
+use super::keeper::Keeper;
 use super::listener::{Call, Listener};
 use super::mirror::{Mirror, lock};
 use super::names::{Found, How, Names, Where, above, as_path};
 use super::open::Opening;
 use super::place::Place;
 use super::process::Process;
+use super::progress::Progress;
 use super::turns::Turns;
 use crate::failed;
 use crate::launch::Prefix;
@@ -44,6 +46,7 @@ pub(crate) enum Reply {
 /// Answers calls of programs.
 pub(crate) struct Server {
     pub(crate) listener: Arc<Listener>,
+    progress: Progress,
     pub(crate) names: Names,
     urls: Urls,
     /// Whether the user knows that URLs with passwords are refused.
@@ -64,6 +67,7 @@ pub(crate) struct Server {
 /// Programs whose calls are answered.
 pub struct Notified {
     server: Arc<Server>,
+    keeper: Keeper,
     place: Place,
     keep: PathBuf,
 }
@@ -86,12 +90,15 @@ impl Notified {
     ) -> std::result::Result<Self, String> {
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
-        let names = Names::new(prefixes, client, &place.mirror()).map_err(|error| error.to_string())?;
+        let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
+        let (listener, progress) = (Listener::new(listener), Progress::new().map_err(failed("no memory"))?);
+        let keeper = Keeper::start(&listener, &progress, prefixes, &place.mirror())?;
         let (found, given_back) = channel::<Vec<Where>>();
         let give_back = move || given_back.into_iter().for_each(drop);
         thread::Builder::new().name("give-back".into()).spawn(give_back).map_err(failed("no thread"))?;
         let server = Arc::new(Server {
-            listener: Arc::new(Listener::new(listener)),
+            listener: Arc::new(listener),
+            progress,
             names,
             urls,
             told_of_passwords: Once::new(),
@@ -114,7 +121,7 @@ impl Notified {
             let _ = attending.mirror.contents.attend();
         };
         thread::Builder::new().name("store".into()).spawn(attend).map_err(failed("no thread"))?;
-        Ok(Notified { server, place, keep })
+        Ok(Notified { server, keeper, place, keep })
     }
 
     /// Whether no program is left; waits so long for that.
@@ -130,6 +137,9 @@ impl Notified {
     /// Stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
     pub fn finish(self) -> Vec<String> {
         let early = !self.ends_within(Duration::ZERO);
+        if !early {
+            self.keeper.end();
+        }
         let lost = self.server.mirror.contents.finish(&self.keep, early);
         self.place.remove();
         lost
@@ -144,11 +154,16 @@ impl Server {
 
     /// Answers calls until there are no more.
     fn serve(self: &Arc<Self>) {
+        let slot = self.progress.slot();
         self.turns.lead();
         loop {
             self.turns.wait();
             match self.listener.receive() {
-                Ok(Some(call)) => self.handle(&call),
+                Ok(Some(call)) => {
+                    self.progress.begin(slot, &call);
+                    self.handle(&call);
+                    slot.end();
+                }
                 Ok(None) if self.listener.ends_within(Duration::ZERO) => return,
                 Ok(None) => {}
                 Err(_) => return,
@@ -254,34 +269,9 @@ impl Server {
 
     /// The file that a call names.
     pub(crate) fn find(self: &Arc<Self>, process: Process, at: &At, how: How) -> Result<Where> {
-        if at.path.is_empty() && !at.may_be_empty {
-            return Ok(Where::Local);
-        }
-        let url = self.url(process, at)?;
-        let path = url.as_ref().unwrap_or(&at.path);
-        let is_absolute = path.starts_with(b"/");
-        // Where nothing is open, the kernel says so.
-        let start = if is_absolute { Ok(Vec::new()) } else { process.file(at.dir) };
-        let Ok(mut start) = start else { return Ok(Where::Local) };
-        if !is_absolute && !start.starts_with(b"/") {
-            return Ok(Where::Local);
-        }
-        if start == b"/" {
-            start.clear();
-        }
-        let is_in_tree = self.names.shown(&start).is_some();
-        if path.is_empty() && !is_in_tree {
-            return Ok(Where::Local);
-        }
-        if at.is_open && process.is_name(at.dir)? {
-            return Err(Errno::EBADF.into());
-        }
-        let joined = if is_absolute { None } else { Some([&start[..], b"/", path].concat()) };
-        if !is_in_tree && self.names.is_local(joined.as_ref().unwrap_or(path)) {
-            return Ok(Where::Local);
-        }
+        let url = self.url(process, at)?.map(|path| At { path, ..*at });
         let how = How { seen: self.mirror.contents.stored(), ..how };
-        self.names.find(process, &start, path, how, &|| self.asks())
+        process.find(&self.names, url.as_ref().unwrap_or(at), how, &|| self.asks())
     }
 
     /// The path that a URL stands for, if that is what a call names.

@@ -10,7 +10,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// The most threads that answer calls: with more calls than that at the same time, these wait for each other.
-const THREADS_MAX: usize = 256;
+pub(crate) const THREADS_MAX: usize = 256;
 /// How long a tree may take until another thread leads.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// How long it is watched whether trees are asked, after one was.
