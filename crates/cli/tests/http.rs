@@ -148,7 +148,7 @@ impl Proxy {
     fn new(place: &Place) -> Self {
         let port = free_port().unwrap();
         let rest = "Listen 127.0.0.1\nListen ::1\nBasicAuth alice secret\nTimeout 60\nMaxClients 20";
-        place.file("proxy.conf", &format!("Port {port}\n{rest}\n"));
+        place.file("proxy.conf", format!("Port {port}\n{rest}\n"));
         let log = fs::File::create(place.at("proxy.log")).unwrap();
         let mut command = Command::new("tinyproxy");
         command.arg("-d").arg("-c").arg(place.at("proxy.conf")).stdout(log).stderr(Stdio::null());

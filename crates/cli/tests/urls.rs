@@ -113,6 +113,17 @@ fn files_of_hosts_are_changed_by_their_urls() {
 
 /// A name that a program composes of one that it was told is that name, whatever is in it.
 #[test]
+fn percent_signs_in_names_that_a_web_server_has_are_themselves() {
+    let Some((place, server)) = http() else { return };
+    let dir = server.root().join("d d");
+    fs::write(dir.join("ab"), "decoded\n").unwrap();
+    fs::write(dir.join("a%62"), "as written\n").unwrap();
+    run(&place, &["cp", "-r", &format!("http://127.0.0.1:{}/d%20d", server.port()), "copy"]).ok();
+    place.run_as("diff", &["-r", "httpd/root/d d", "copy"]).ok();
+}
+
+/// The same of a host where files can be made.
+#[test]
 fn percent_signs_in_names_that_can_be_made_are_themselves() {
     let Some(far) = Far::new() else { return };
     far.place.file("from/a b", "blank\n");

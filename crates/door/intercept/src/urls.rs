@@ -25,8 +25,12 @@ pub struct Urls {
 pub struct Url {
     /// How long the part of the path is that ends with the colon. If something is there, it is no URL.
     pub end: usize,
-    /// The path that the URL stands for.
+    /// The path that its scheme and host stand for.
+    pub host: Vec<u8>,
+    /// The path at the host, as it is written.
     pub path: Vec<u8>,
+    /// Whether `%` and two digits may mean a byte in it.
+    pub decodes: bool,
     /// Whether it has a password.
     pub has_password: bool,
 }
@@ -52,9 +56,26 @@ impl Urls {
         colons.find_map(|end| {
             let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
             let scheme = self.scheme(&path[start..end])?;
-            let (path, has_password) = self.path(scheme, &path[end..])?;
-            Some(Url { end, path, has_password })
+            self.url(scheme, path, end)
         })
+    }
+
+    /// The path of a URL, of which each name is the one that is written, if `exists` says so of the path up to it. A program that puts
+    /// together names that it has listed means these; who writes a URL means the others.
+    pub fn path(&self, url: &Url, exists: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        let mut path = url.host.clone();
+        for name in url.path.split_inclusive(|&byte| byte == b'/') {
+            let before = path.len();
+            path.extend_from_slice(name);
+            let decoded = (self.decoded)(name);
+            let is_name =
+                decoded.strip_suffix(b"/").unwrap_or(&decoded).iter().all(|byte| !matches!(byte, b'/' | 0));
+            if url.decodes && decoded != name && is_name && !exists(&path) {
+                path.truncate(before);
+                path.extend_from_slice(&decoded);
+            }
+        }
+        path
     }
 
     /// Whether a path ends with a scheme and its colon: a directory there would hide all URLs of that scheme.
@@ -75,20 +96,21 @@ impl Urls {
         self.schemes.iter().find(|scheme| name.eq_ignore_ascii_case(scheme.name.as_bytes()))
     }
 
-    /// The path for what follows the colon, and whether there is a password in it.
-    fn path(&self, scheme: &Scheme, rest: &[u8]) -> Option<(Vec<u8>, bool)> {
-        let start = rest.iter().position(|&byte| byte != b'/')?;
+    /// The URL in a path, with the end of its scheme. One without a host is none.
+    fn url(&self, scheme: &Scheme, path: &[u8], end: usize) -> Option<Url> {
+        let rest = &path[end..];
+        let start = rest.iter().position(|&byte| byte != b'/').filter(|slashes| (1..=2).contains(slashes))?;
         let rest = &rest[start..];
-        let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(end);
+        let (authority, path) =
+            rest.split_at(rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len()));
         let authority = (self.decoded)(authority);
         if matches!(&authority[..], b"." | b"..") || authority.iter().any(|byte| matches!(byte, b'/' | 0)) {
             return None;
         }
         let user = authority.iter().rposition(|&byte| byte == b'@').unwrap_or(0);
         let has_password = authority[..user].contains(&b':');
-        let path = if scheme.decodes { (self.decoded)(path) } else { path.to_vec() };
-        Some(([b"/", scheme.name.as_bytes(), b"/", &authority, &path].concat(), has_password))
+        let host = [b"/", scheme.name.as_bytes(), b"/", &authority[..]].concat();
+        Some(Url { end, host, path: path.to_vec(), decodes: scheme.decodes, has_password })
     }
 }
 
@@ -109,7 +131,7 @@ mod tests {
         for (path, end, wanted) in [
             ("https://h/x", 6, "/https/h/x"),
             ("https:/h/x/", 6, "/https/h/x/"),
-            ("HTTPS:///h", 6, "/https/h"),
+            ("HTTPS://h", 6, "/https/h"),
             ("https://h:8080/a%20b?y=z#f", 6, "/https/h:8080/a b?y=z#f"),
             ("https://u%20v@h/x", 6, "/https/u v@h/x"),
             ("sftp://h/a%20b/../c", 5, "/sftp/h/a%20b/../c"),
@@ -117,14 +139,15 @@ mod tests {
             ("/home/me/sftp:/h/x", 14, "/sftp/h/x"),
             ("a:/sftp://h/x", 8, "/sftp/h/x"),
         ] {
-            let path_of = |url: Url| (url.end, String::from_utf8(url.path).unwrap(), url.has_password);
-            let found = urls().find(path.as_bytes()).map(path_of);
-            assert_eq!(found, Some((end, wanted.to_owned(), false)), "{path}");
+            let url = urls().find(path.as_bytes()).expect(path);
+            let found = String::from_utf8(urls().path(&url, |_| false)).unwrap();
+            assert_eq!((url.end, &*found, url.has_password), (end, wanted, false), "{path}");
         }
         for path in [
             "https:",
             "https:/",
             "https://",
+            "https:///h/x",
             "https:x",
             "https//h/x",
             "http://h/x",
@@ -137,6 +160,13 @@ mod tests {
         }
         assert!(urls().find(b"sftp://u:pw@h/x").unwrap().has_password);
         assert!(Urls::default().find(b"https://h/x").is_none());
+    }
+
+    #[test]
+    fn names_that_exist_as_they_are_written_are_not_decoded() {
+        let url = urls().find(b"https://h/a%20b/c%20d/e%20f").unwrap();
+        let path = urls().path(&url, |path| path == b"/https/h/a b/c%20d/");
+        assert_eq!(String::from_utf8(path).unwrap(), "/https/h/a b/c%20d/e f");
     }
 
     #[test]

@@ -290,7 +290,11 @@ impl Server {
             });
             return Err(Errno::EACCES.into());
         }
-        Ok(Some(url.path))
+        let exists = |path: &[u8]| {
+            let written = At { path: path.to_vec(), ..*at };
+            matches!(self.find(process, &written, How::default()), Ok(Where::Tree(found)) if found.inode.is_some())
+        };
+        Ok(Some(self.urls.path(&url, exists)))
     }
 
     /// Whether a name is not there, in a directory that is.
