@@ -91,6 +91,14 @@ fn permissions_that_an_access_list_sets_are_seen_at_once() {
 }
 
 #[test]
+fn what_is_no_directory_is_not_made_under_a_name_with_a_slash_behind_it() {
+    for place in worlds() {
+        let made = script(&place, &[], "cd /data; ln -s target new/ || mkfifo fifo/ || ls").ok();
+        assert_eq!(made, "sub\n", "{}", place.via);
+    }
+}
+
+#[test]
 fn the_exit_status_is_that_of_the_program() {
     for place in worlds() {
         assert_eq!(script(&place, &[], "exit 7").code, Some(7));
@@ -211,11 +219,15 @@ fn real_programs_work_on_a_host_and_what_they_write_is_there_in_the_end() {
 /// Without anything done in the tree before, and for another user than the one who runs it.
 #[test]
 fn the_root_of_a_tree_is_shown_as_it_is_from_the_beginning() {
+    for place in worlds() {
+        fs::set_permissions(place.at("tree"), fs::Permissions::from_mode(0o1777)).unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        fs::File::open(place.at("tree")).unwrap().set_modified(time).unwrap();
+        let shown = "stat -c '%a %Y' /data; cp -a /data copy; stat -c '%a %Y' copy";
+        assert_eq!(script(&place, &[], shown).ok(), "1777 1000000000\n".repeat(2), "{}", place.via);
+    }
     let Some(place) = place() else { return };
     fs::set_permissions(place.at("tree"), fs::Permissions::from_mode(0o1777)).unwrap();
-    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
-    fs::File::open(place.at("tree")).unwrap().set_modified(time).unwrap();
-    assert_eq!(script(&place, &[], "stat -c '%a %Y' /data").ok(), "1777 1000000000\n");
     let other = "setpriv --reuid 65534 --clear-groups sh -ec 'echo made >/data/new; cat /data/new'";
     assert_eq!(script(&place, &[], other).ok(), "made\n");
     let missing = place.run(&["run", "--no-hosts", "--map", "/data=no-such-tree", "stat", "/data"]);

@@ -169,6 +169,18 @@ fn local_names_win_and_are_not_made_by_chance() {
 }
 
 #[test]
+fn dots_in_urls_lead_nowhere_above_the_host() {
+    let Some((place, server)) = http() else { return };
+    place.file("local", "local\n");
+    let (host, local) = (format!("http://127.0.0.1:{}", server.port()), place.at("local"));
+    let above = format!("{host}/../..{}", local.display());
+    assert!(run(&place, &["cat", &above]).err.contains("No such file"));
+    assert_eq!(run(&place, &["rm", "-f", &above]).ok(), "");
+    assert_eq!(fs::read_to_string(local).unwrap(), "local\n");
+    assert_eq!(run(&place, &["cat", &format!("{host}/../d%20d/deep/../../../d d/one")]).ok(), "one\n");
+}
+
+#[test]
 fn passwords_in_urls_are_refused_with_a_reason() {
     let Some(far) = Far::new() else { return };
     let said = run(&far.place, &["cat", "ftp://me:secret@127.0.0.1/x", "ftp://me:secret@127.0.0.1/y"]);

@@ -97,6 +97,12 @@ impl Inode {
         self.entry.attr.is_dir()
     }
 
+    /// Whether its attributes may only be told, not believed: they count for no time.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.entry.attr_ttl == Ttl::NEVER
+    }
+
     /// Asks for its attributes anew.
     ///
     /// # Errors

@@ -61,21 +61,40 @@ impl Urls {
     }
 
     /// The path of a URL, of which each name is the one that is written, if `exists` says so of the path up to it. A program that puts
-    /// together names that it has listed means these; who writes a URL means the others.
+    /// together names that it has listed means these; who writes a URL means the others. `..` takes the name before it away, and leads
+    /// nowhere above the host (RFC 3986, 5.2.4).
     pub fn path(&self, url: &Url, exists: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let mut path = url.host.clone();
-        for name in url.path.split_inclusive(|&byte| byte == b'/') {
-            let before = path.len();
+        let names = url.path.split(|&byte| byte == b'/');
+        for name in names.filter(|name| !name.is_empty() && *name != b".") {
+            if name == b".." {
+                let before = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+                path.truncate(before.max(url.host.len()));
+                continue;
+            }
+            let above = path.len();
+            path.push(b'/');
             path.extend_from_slice(name);
-            let decoded = (self.decoded)(name);
-            let is_name =
-                decoded.strip_suffix(b"/").unwrap_or(&decoded).iter().all(|byte| !matches!(byte, b'/' | 0));
-            if url.decodes && decoded != name && is_name && !exists(&path) {
-                path.truncate(before);
+            if url.decodes
+                && let Some(decoded) = self.decoded_name(name)
+                && !exists(&path)
+            {
+                path.truncate(above + 1);
                 path.extend_from_slice(&decoded);
             }
         }
+        if [&b"/"[..], b"/.", b"/.."].iter().any(|end| url.path.ends_with(end)) {
+            path.push(b'/');
+        }
         path
+    }
+
+    /// The other name that is meant, where there is one.
+    fn decoded_name(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let decoded = (self.decoded)(name);
+        let is_name =
+            !matches!(&decoded[..], b"." | b"..") && !decoded.iter().any(|byte| matches!(byte, b'/' | 0));
+        (is_name && decoded != name).then_some(decoded)
     }
 
     /// Whether a path ends with a scheme and its colon: a directory there would hide all URLs of that scheme.
@@ -134,7 +153,11 @@ mod tests {
             ("HTTPS://h", 6, "/https/h"),
             ("https://h:8080/a%20b?y=z#f", 6, "/https/h:8080/a b?y=z#f"),
             ("https://u%20v@h/x", 6, "/https/u v@h/x"),
-            ("sftp://h/a%20b/../c", 5, "/sftp/h/a%20b/../c"),
+            ("sftp://h/a%20b/../c", 5, "/sftp/h/c"),
+            ("sftp://h/a%20b//./c/..", 5, "/sftp/h/a%20b/"),
+            ("https://h/../../other/../x%20y", 6, "/https/h/x y"),
+            ("https://h/..", 6, "/https/h/"),
+            ("https://h/a%2Fb", 6, "/https/h/a%2Fb"),
             ("./sftp:/h", 7, "/sftp/h"),
             ("/home/me/sftp:/h/x", 14, "/sftp/h/x"),
             ("a:/sftp://h/x", 8, "/sftp/h/x"),
@@ -165,7 +188,7 @@ mod tests {
     #[test]
     fn names_that_exist_as_they_are_written_are_not_decoded() {
         let url = urls().find(b"https://h/a%20b/c%20d/e%20f").unwrap();
-        let path = urls().path(&url, |path| path == b"/https/h/a b/c%20d/");
+        let path = urls().path(&url, |path| path == b"/https/h/a b/c%20d");
         assert_eq!(String::from_utf8(path).unwrap(), "/https/h/a b/c%20d/e f");
     }
 

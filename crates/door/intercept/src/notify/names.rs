@@ -273,6 +273,23 @@ impl Names {
         Err(Errno::ENOENT.into())
     }
 
+    /// Whether a path may be the root of a tree that is opened when it is used: those of hosts are one below a prefix.
+    fn may_be_closed(&self, path: &[u8]) -> bool {
+        self.is_root(path) || self.is_root(above(path))
+    }
+
+    /// The file at such a path, if there is one. Looking at the root of a tree opens that: before, its attributes are not known.
+    fn opened(&self, path: &[u8]) -> Result<Option<Arc<Inode>>> {
+        let mut inode = match self.inode(path) {
+            Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+            found => found?,
+        };
+        if inode.is_dir() && inode.is_stale() {
+            inode.refresh()?;
+        }
+        Ok(Some(Arc::new(inode)))
+    }
+
     /// The directory of all trees.
     fn root(&self) -> Result<&Inode> {
         match self.root.get() {
@@ -511,7 +528,10 @@ impl Walk<'_> {
             return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
         };
         let is_known = self.known.last().is_some_and(|(length, _)| *length == path.len());
-        let inode = if is_known {
+        let inode = if self.names.may_be_closed(&path) {
+            (self.before_asking)();
+            self.names.opened(&path)?
+        } else if is_known {
             self.known.pop().map(|(_, inode)| inode)
         } else {
             (self.before_asking)();
