@@ -377,6 +377,58 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 }
 
 #[test]
+fn another_owner_is_seen_while_the_file_is_open() {
+    if !has("python3") || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let text = "
+f = os.open('/data/new', os.O_RDWR | os.O_CREAT, 0o755)
+os.write(f, b'x'); os.chown('/data/new', 1, 2)
+print([(found.st_uid, found.st_gid) for found in (os.fstat(f), os.stat('/data/new'))])
+";
+    assert_eq!(python(&place(), text).out, "[(1, 2), (1, 2)]\n");
+}
+
+/// What the server finds out about a relative path must hold when the kernel looks.
+#[test]
+fn what_threads_make_where_another_one_changes_the_directory_is_in_one_of_both() {
+    if !has("python3") {
+        return;
+    }
+    let text = "
+import os, sys, threading
+dirs = ['/data/made', sys.argv[1]]
+[os.mkdir(name) for name in dirs]
+os.chdir(dirs[0])
+ended, wrong = threading.Event(), set()
+def change():
+    while not ended.is_set():
+        [os.chdir(name) for name in dirs]
+def make(number):
+    for turn in range(100):
+        os.mkdir(f'd{number}.{turn}')
+        with open(f'f{number}.{turn}', 'w') as f: f.write('x')
+        if os.getcwd() not in dirs: wrong.add(os.getcwd())
+threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
+[thread.start() for thread in threads]
+changing = threading.Thread(target=change)
+changing.start()
+[thread.join() for thread in threads]
+ended.set()
+changing.join()
+print(wrong or len(set(os.listdir(dirs[0])) | set(os.listdir(dirs[1]))))
+";
+    for options in [&[][..], &["--no-gate"]] {
+        let place = place();
+        let local = place.at("local");
+        let said = run(&place, options, &["python3", "-c", text, local.to_str().unwrap()]);
+        assert_eq!(said.ok(), "800\n", "{options:?}");
+        let made = [place.at("tree/made"), local].map(|dir| fs::read_dir(dir).unwrap().count());
+        assert!(made.iter().sum::<usize>() >= 800, "{made:?}");
+    }
+}
+
+#[test]
 fn where_no_namespace_can_be_made_system_calls_are_answered() {
     if !has("unshare") || !has("setpriv") {
         return;

@@ -17,6 +17,7 @@ use crate::location::{Base, Location};
 use outrigger_core::Name;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::net::Ipv6Addr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// What a map says.
@@ -263,12 +264,14 @@ impl Map {
         let user =
             authority.iter().rposition(|&byte| byte == b'@').map_or(&authority[..0], |at| &authority[..at]);
         // A password would show in the name of a directory.
-        if !is_plain(authority) || user.contains(&b':') {
+        if !is_plain(&without_address(authority)) || user.contains(&b':') {
             return None;
         }
         let location = [scheme.as_bytes(), b"://", &encoded(authority), b"/"].concat();
         let location = OsString::from_vec(location);
-        Location::of(&location).ok()?;
+        // A file `sftp:/HOST` where this process runs would be meant otherwise.
+        let is_host = matches!(Location::of(&location).ok()?.base, Base::Url { .. } | Base::Remote { .. });
+        is_host.then_some(())?;
         Some(Leads { location, options: options.clone() })
     }
 }
@@ -277,6 +280,17 @@ impl Map {
 fn is_plain(name: &[u8]) -> bool {
     let is_odd = name.iter().any(u8::is_ascii_control) || name.windows(2).any(|pair| pair == b"::");
     !name.starts_with(b".") && !name.starts_with(b"-") && !is_odd && std::str::from_utf8(name).is_ok()
+}
+
+/// An authority without the address in brackets (RFC 3986, 3.2.2), in which colons separate nothing.
+fn without_address(authority: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(authority);
+    let address = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(address, _)| address);
+    let address = address.filter(|address| address.parse::<Ipv6Addr>().is_ok());
+    match address {
+        Some(address) => text.replace(&format!("[{address}]"), "host").into(),
+        None => authority.to_vec(),
+    }
 }
 
 /// The path of a URL is decoded.
@@ -404,7 +418,11 @@ mod tests {
             assert_eq!(map.top(scheme.as_bytes()), Some(Top::Hosts));
             let host = map.host(scheme.as_bytes(), b"me@h:22");
             assert_eq!(host, Some(leads(&format!("{scheme}://me@h:22/"), "")), "{scheme}");
-            for odd in [&b".git"[..], b"-oProxyCommand=x", b"u:secret@h", b"a::b", b""] {
+            for host in ["[::1]", "me@[fe80::1:2]:22"] {
+                let found = map.host(scheme.as_bytes(), host.as_bytes());
+                assert_eq!(found, Some(leads(&format!("{scheme}://{host}/"), "")), "{scheme}");
+            }
+            for odd in [&b"[x::y]"[..], b".git", b"-oProxyCommand=x", b"u:secret@h", b"a::b", b""] {
                 assert_eq!(map.host(scheme.as_bytes(), odd).filter(|_| !odd.is_empty()), None, "{odd:?}");
             }
         }

@@ -168,6 +168,7 @@ impl Server {
                 if file != SetAttrs::default() {
                     content.set_through(file).transpose()?;
                 }
+                self.mirror.give(&real, attrs.uid, attrs.gid);
                 return apply(&real, &attrs);
             }
         }

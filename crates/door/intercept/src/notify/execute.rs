@@ -76,6 +76,7 @@ impl Server {
             None => return Err(Errno::ENOENT.into()),
         };
         self.gives_directories()?;
+        self.closes_gates(Process { thread: call.pid.cast_signed() })?;
         self.again(call, &real, Vec::new(), &[(0, 0)])
     }
 
@@ -124,6 +125,13 @@ impl Server {
             return self.beyond(call, request, places);
         }
         self.notice(process, request)?;
+        if places.iter().any(|place| matches!(place, Where::Fixed(_))) {
+            let (bytes, arguments) = rewritten(call, request, places);
+            let fits = bytes.len() as u64 <= SLOT;
+            // What another program traces cannot be stopped: the kernel follows the path that was given then.
+            let begins_again = fits && redirect(&self.listener, *call, bytes, arguments).is_ok();
+            return Ok(if begins_again { Reply::Answered } else { Reply::Pass });
+        }
         let Asked::Execute { at } = request else { return Ok(Reply::Pass) };
         if at.path.is_empty() {
             return Ok(Reply::Pass);
@@ -142,15 +150,7 @@ impl Server {
 
     /// Has the program begin the call again with paths that the kernel knows.
     fn beyond(&self, call: &Call, request: &Asked, places: &[Where]) -> Result<Reply> {
-        let thread = call.pid.cast_signed();
-        let (mut bytes, mut arguments) = (Vec::new(), Vec::new());
-        for ((at, _), place) in request.places().into_iter().zip(places) {
-            if let Where::Beyond(path) = place {
-                arguments.push((at.argument, slot(thread) + bytes.len() as u64));
-                bytes.extend_from_slice(path);
-                bytes.push(0);
-            }
-        }
+        let (bytes, arguments) = rewritten(call, request, places);
         let what = String::from_utf8_lossy(&bytes).replace('\0', " ");
         self.redirect(call, what.trim_end(), bytes, arguments)
     }
@@ -175,7 +175,7 @@ impl Server {
                     is_of_tree = true;
                     self.executable(&found)?
                 }
-                Where::Beyond(path) => as_path(&path).to_owned(),
+                Where::Beyond(path) | Where::Fixed(path) => as_path(&path).to_owned(),
                 Where::Local => as_path(&at.path).to_owned(),
             };
             match Script::at(&real) {
@@ -263,6 +263,19 @@ impl Server {
             }
         }
     }
+}
+
+/// The paths of local files by which a call is to begin again, and its arguments that are their addresses.
+fn rewritten(call: &Call, request: &Asked, places: &[Where]) -> (Vec<u8>, Vec<(usize, u64)>) {
+    let (mut bytes, mut arguments) = (Vec::new(), Vec::new());
+    for ((at, _), place) in request.places().into_iter().zip(places) {
+        if let Where::Beyond(path) | Where::Fixed(path) = place {
+            arguments.push((at.argument, slot(call.pid.cast_signed()) + bytes.len() as u64));
+            bytes.extend_from_slice(path);
+            bytes.push(0);
+        }
+    }
+    (bytes, arguments)
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ impl Keeping {
         }
         for (at, how) in request.places() {
             match process.find(&self.names, at, how, &|| ())? {
-                Where::Local => {}
+                Where::Local | Where::Fixed(_) => {}
                 Where::Beyond(_) | Where::Tree(_) => return Err(Errno::ENOTCONN.into()),
             }
         }

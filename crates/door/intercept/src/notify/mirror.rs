@@ -242,9 +242,7 @@ impl Mirror {
         let kind = kind_of(&found);
         let is_given = self.is_root && (found.st_uid, found.st_gid) != (attr.uid, attr.gid);
         if is_given {
-            let (uid, gid) = (Uid::from_raw(attr.uid), Gid::from_raw(attr.gid));
-            // A superuser without that privilege has only files of their own.
-            let _ = chownat(CWD, real, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
+            self.give(real, Some(attr.uid), Some(attr.gid));
         }
         let own = if kind == FileType::Directory && !self.overrides { OWN } else { 0 };
         let mode = attr.permissions() | own;
@@ -259,6 +257,15 @@ impl Mirror {
             os(utimensat(CWD, real, &times, AtFlags::SYMLINK_NOFOLLOW))?;
         }
         Ok(())
+    }
+
+    /// Gives a copy another owner and group, as far as this user can.
+    pub(crate) fn give(&self, real: &Path, uid: Option<u32>, gid: Option<u32>) {
+        if self.is_root && (uid.is_some() || gid.is_some()) {
+            let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+            // A superuser without that privilege has only files of their own.
+            let _ = chownat(CWD, real, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+        }
     }
 
     /// What is known of a copy's content.

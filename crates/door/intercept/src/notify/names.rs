@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 /// The most symbolic links on one way, as path_resolution(7) has it.
 const LINKS: usize = 40;
 /// What the kernel puts behind the path of a file that has no name any more.
-const DELETED: &[u8] = b" (deleted)";
+pub(crate) const DELETED: &[u8] = b" (deleted)";
 
 /// A tree under a path.
 struct Shown {
@@ -47,6 +47,8 @@ pub(crate) enum Where {
     Local,
     /// To a local file by this path; on the one that was given is a tree, which the kernel does not know.
     Beyond(Vec<u8>),
+    /// To a local file, by this path: on the one that was given, others may put a tree before the kernel looks.
+    Fixed(Vec<u8>),
     /// Into a tree.
     Tree(Found),
 }
@@ -56,7 +58,7 @@ impl Where {
     pub(crate) fn tree(&self) -> Option<&Found> {
         match self {
             Where::Tree(found) => Some(found),
-            Where::Local | Where::Beyond(_) => None,
+            Where::Local | Where::Beyond(_) | Where::Fixed(_) => None,
         }
     }
 }
@@ -130,6 +132,8 @@ pub(crate) struct How {
     pub(crate) resolve: u64,
     /// For [`Found::seen`].
     pub(crate) seen: u64,
+    /// Whether other threads may change where a relative path begins.
+    pub(crate) moves: bool,
 }
 
 impl Names {
@@ -249,7 +253,7 @@ impl Names {
         let found = if walk.go(slash)? { walk.end(slash)? } else { walk.local(slash) };
         let leaves = match &found {
             Where::Local => false,
-            Where::Beyond(_) => true,
+            Where::Beyond(_) | Where::Fixed(_) => true,
             Where::Tree(found) => found.tree != from,
         };
         if stays && leaves { Err(Errno::EXDEV.into()) } else { Ok(found) }

@@ -9,6 +9,9 @@ use rustix::fs::{AtFlags, CWD, readlinkat, statat};
 use std::fs;
 use std::io;
 
+/// No path is longer, with the byte that ends it.
+const PATH_MAX: usize = libc::PATH_MAX as usize;
+
 /// A thread of a program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Process {
@@ -62,10 +65,29 @@ impl Process {
             return Err(Errno::EBADF.into());
         }
         let joined = if is_absolute { None } else { Some([&start[..], b"/", &at.path].concat()) };
-        if !is_in_tree && names.is_local(joined.as_ref().unwrap_or(&at.path)) {
-            return Ok(Where::Local);
-        }
-        names.find(self, &start, &at.path, how, before_asking)
+        let found = match !is_in_tree && names.is_local(joined.as_ref().unwrap_or(&at.path)) {
+            true => Where::Local,
+            false => names.find(self, &start, &at.path, how, before_asking)?,
+        };
+        Ok(match (found, joined) {
+            (Where::Local, Some(path)) if how.moves && !is_in_tree && path.len() < PATH_MAX => {
+                Where::Fixed(path)
+            }
+            (found, _) => found,
+        })
+    }
+
+    /// Whether other threads may change its working directory and its descriptors.
+    pub(crate) fn has_threads(self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix("Threads:")).is_some_and(|count| count.trim() != "1")
+    }
+
+    /// Whether paths from the root directory mean the same files to it as to this process.
+    pub(crate) fn has_root(self) -> bool {
+        let identity =
+            |path: &str| statat(CWD, path, AtFlags::empty()).map(|found| (found.st_dev, found.st_ino));
+        identity(&format!("/proc/{}/root/.", self.thread)).is_ok_and(|root| identity("/") == Ok(root))
     }
 
     /// Whether an open file is none but for its name (`O_PATH`).

@@ -19,7 +19,7 @@ use std::thread;
 /// Where programs have the page: far from everything that Linux maps by itself.
 const SCRATCH: u64 = 0x2ea0_0000_0000;
 /// Threads that share memory use different pieces of it at the same time.
-const SLOTS: u64 = 64;
+const SLOTS: u64 = 4096;
 /// The size of a piece: a path and the arguments of an interpreter.
 pub(crate) const SLOT: u64 = 16 << 10;
 /// What stands at its beginning, so that no memory of the program is taken for it.

@@ -25,7 +25,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, Once};
 use std::thread;
@@ -52,6 +52,8 @@ pub(crate) struct Server {
     /// Whether the user knows that URLs with passwords are refused.
     told_of_passwords: Once,
     pub(crate) mirror: Mirror,
+    /// Whether programs have directories of trees.
+    gave: AtomicBool,
     /// Threads that are about to begin a call again, and the path in the mirror that it has then.
     pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
     user: u32,
@@ -103,6 +105,7 @@ impl Notified {
             urls,
             told_of_passwords: Once::new(),
             mirror: Mirror::new(place.mirror(), contents),
+            gave: AtomicBool::new(false),
             redirected: Mutex::default(),
             user: geteuid().as_raw(),
             turns: Turns::default(),
@@ -217,6 +220,11 @@ impl Server {
     /// # Errors
     /// They would not know it.
     pub(crate) fn gives_directories(&self) -> Result<()> {
+        self.gave.store(true, Ordering::Relaxed);
+        self.warns_gates()
+    }
+
+    fn warns_gates(&self) -> Result<()> {
         Ok(self.grafts.as_ref().map_or(Ok(()), |grafts| grafts.memory().is_odd_from_now_on())?)
     }
 
@@ -232,9 +240,35 @@ impl Server {
         let path = [&start[..], b"/", &at.path].concat();
         // What is not there the kernel does not find either.
         if self.names.may_be_private(&path) || is_odd(as_path(&path)).unwrap_or(false) {
-            return self.gives_directories();
+            return self.warns_gates();
         }
         Ok(())
+    }
+
+    /// Where one thread may change where the paths of another one begin, gates cannot know it for sure.
+    ///
+    /// # Errors
+    /// They would not know that.
+    pub(crate) fn closes_gates(&self, process: Process) -> Result<()> {
+        match &self.grafts {
+            Some(grafts) if process.has_threads() => Ok(grafts.memory().close()?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether other threads may have a process begin relative paths elsewhere when the kernel looks.
+    pub(crate) fn may_move(&self, process: Process) -> bool {
+        self.gave.load(Ordering::Relaxed) && process.has_threads() && process.has_root()
+    }
+
+    /// The same of one path.
+    fn moves(&self, process: Process, request: &Asked, (at, how): (&At, How)) -> Result<bool> {
+        let is_plain = how.resolve == 0 && !matches!(request, Asked::Execute { .. });
+        let is_relative = !at.path.is_empty() && !at.path.starts_with(b"/");
+        if !is_plain || !is_relative || !self.may_move(process) {
+            return Ok(false);
+        }
+        self.closes_gates(process).map(|()| true)
     }
 
     /// The answer to a call.
@@ -249,7 +283,8 @@ impl Server {
             return Err(Errno::EPERM.because("all URLs of the scheme would lead into that directory"));
         }
         for (at, how) in request.places() {
-            places.push(self.find(process, at, how)?);
+            let moves = self.moves(process, &request, (at, how))?;
+            places.push(self.find(process, at, How { moves, ..how })?);
         }
         if places.iter().all(|place| place.tree().is_none()) {
             return self.locally(call, process, &request, places);
@@ -303,7 +338,7 @@ impl Server {
             Ok(Where::Tree(found)) if found.inode.is_some() => self.urls.is_of_hosts(above(&found.path)),
             Ok(Where::Tree(found)) => found.tree.is_some(),
             Ok(Where::Local) => process.lacks(at.dir, &at.path),
-            Ok(Where::Beyond(path)) => process.lacks(at.dir, &path),
+            Ok(Where::Beyond(path) | Where::Fixed(path)) => process.lacks(at.dir, &path),
             Err(_) => false,
         }
     }
@@ -439,7 +474,7 @@ impl Asked {
             Asked::Open { at, flags, resolve, .. } => {
                 let is_new = libc::O_CREAT | libc::O_EXCL;
                 let follow = at.follow && flags & is_new != is_new;
-                vec![(at, How { follow, resolve: *resolve, seen: 0 })]
+                vec![(at, How { follow, resolve: *resolve, ..How::default() })]
             }
             Asked::Rename { from, to, .. } | Asked::Link { from, to } => vec![plain(from), plain(to)],
             Asked::CurrentDir { .. } | Asked::Sync { .. } => Vec::new(),

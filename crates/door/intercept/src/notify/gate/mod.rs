@@ -84,7 +84,7 @@ impl Memory {
     ///
     /// # Errors
     /// They would not know it.
-    fn close(&self) -> io::Result<()> {
+    pub(crate) fn close(&self) -> io::Result<()> {
         let mut state = lock(&self.state);
         pwrite(&self.file, &agent::CLOSED.to_ne_bytes(), agent::PAGE)?;
         *state = agent::CLOSED;
