@@ -245,10 +245,11 @@ impl Server {
         Ok(())
     }
 
-    /// Where one thread may change where the paths of another one begin, gates cannot know it for sure.
+    /// Has all programs ask about everything where a process has threads: one may change where the paths of another one begin, between
+    /// the look of the gate and that of the kernel.
     ///
     /// # Errors
-    /// They would not know that.
+    /// They would not know it.
     pub(crate) fn closes_gates(&self, process: Process) -> Result<()> {
         match &self.grafts {
             Some(grafts) if process.has_threads() => Ok(grafts.memory().close()?),
@@ -261,7 +262,10 @@ impl Server {
         self.gave.load(Ordering::Relaxed) && process.has_threads() && process.has_root()
     }
 
-    /// The same of one path.
+    /// Whether this path of a call may, and would be another one then.
+    ///
+    /// # Errors
+    /// Gates would not know it.
     fn moves(&self, process: Process, request: &Asked, (at, how): (&At, How)) -> Result<bool> {
         let is_plain = how.resolve == 0 && !matches!(request, Asked::Execute { .. });
         let is_relative = !at.path.is_empty() && !at.path.starts_with(b"/");

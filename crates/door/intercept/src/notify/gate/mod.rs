@@ -86,8 +86,10 @@ impl Memory {
     /// They would not know it.
     pub(crate) fn close(&self) -> io::Result<()> {
         let mut state = lock(&self.state);
-        pwrite(&self.file, &agent::CLOSED.to_ne_bytes(), agent::PAGE)?;
-        *state = agent::CLOSED;
+        if *state != agent::CLOSED {
+            pwrite(&self.file, &agent::CLOSED.to_ne_bytes(), agent::PAGE)?;
+            *state = agent::CLOSED;
+        }
         Ok(())
     }
 }
