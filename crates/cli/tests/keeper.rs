@@ -93,7 +93,7 @@ fn local_files_stay_when_the_server_is_killed() {
     within("no keeper is left", || keepers(&place).is_empty());
 }
 
-/// The kernel would find other files there than the program had: a local directory under the prefix, and copies that nobody stores.
+/// Passed on to the kernel, such a path would lead to a local directory under the prefix, or to a copy that is never stored in the tree.
 #[test]
 fn what_led_into_a_tree_leads_nowhere_else_when_the_server_is_killed() {
     let place = place();

@@ -111,7 +111,7 @@ fn files_of_hosts_are_changed_by_their_urls() {
     assert_eq!(fs::read_to_string(far.place.at("far/dir/back")).unwrap(), "near\n");
 }
 
-/// A name that a program composes of one that it was told is that name, whatever is in it.
+/// `cp -r` appends listed names to the URL: these are not percent-encoded, and must not be decoded.
 #[test]
 fn percent_signs_in_names_that_a_web_server_has_are_themselves() {
     let Some((place, server)) = http() else { return };

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! New files, which a tree has before its server does, are listed at any time.
 
+mod support;
+
 use bytes::{Bytes, BytesMut};
 use outrigger_core::ops::*;
-use outrigger_core::{Credentials, Cx, Driver, Errno, Error, FileKind, LockOwner, Name, Node};
+use outrigger_core::{Credentials, Cx, Driver, FileKind, LockOwner, Name, Node};
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{
-    Asked, Begun, Fault, FileOptions, FileServer, FileTree, Found, Listing, Put, Readings, Refusal, Staged,
-    Version,
+    Asked, Begun, Fault, FileOptions, FileServer, FileTree, Found, Listing, Put, Readings, Staged, Version,
 };
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use support::Missing;
 use tokio::sync::Semaphore;
 
 /// A server that lists slowly: what is stored after a listing has begun is not in it.
@@ -24,24 +26,6 @@ struct State {
     begun: Semaphore,
     /// Listings that may end.
     may_end: Semaphore,
-}
-
-/// There is no such file.
-#[derive(Debug, Clone)]
-struct Missing;
-
-impl Refusal for Missing {
-    fn error(&self) -> Error {
-        Errno::ENOENT.into()
-    }
-
-    fn usual(&self) -> Option<Errno> {
-        None
-    }
-
-    fn is_for_good(&self) -> bool {
-        false
-    }
 }
 
 fn file(path: &[u8]) -> Found {

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server that is only read implements reading, and its tree refuses every change.
 
+mod support;
+
 use bytes::{Bytes, BytesMut};
 use outrigger_core::ops::*;
 use outrigger_core::{
-    Credentials, Cx, Driver, Errno, Error, FileKind, Handle, HeapKeep, Keep, Name, Node, Notice, Notify,
-    Result, SetAttrs, Target,
+    Credentials, Cx, Driver, Errno, FileKind, Handle, HeapKeep, Keep, Name, Node, Notice, Notify, Result,
+    SetAttrs, Target,
 };
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{
-    Asked, Begun, Fault, FileOptions, FileServer, FileTree, Found, Listing, Readings, Refusal, Version,
+    Asked, Begun, Fault, FileOptions, FileServer, FileTree, Found, Listing, Readings, Version,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use support::Missing;
 
 const CONTENT: &[u8] = b"content";
 
@@ -21,24 +24,6 @@ const CONTENT: &[u8] = b"content";
 struct Page {
     readings: Readings<usize>,
     version: Arc<AtomicU64>,
-}
-
-/// There is no such file.
-#[derive(Debug, Clone)]
-struct Missing;
-
-impl Refusal for Missing {
-    fn error(&self) -> Error {
-        Errno::ENOENT.into()
-    }
-
-    fn usual(&self) -> Option<Errno> {
-        None
-    }
-
-    fn is_for_good(&self) -> bool {
-        false
-    }
 }
 
 fn page() -> Found {

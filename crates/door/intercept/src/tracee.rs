@@ -99,27 +99,12 @@ impl Tracee {
     /// `ETIMEDOUT`.
     pub(crate) fn call(&mut self, number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
         let Some((registers, _)) = self.before else { return Err(Errno::ESRCH) };
-        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
-        let registers = libc::user_regs_struct {
-            rax: number as u64,
-            // The call that was interrupted is not begun again here.
-            orig_rax: u64::MAX,
-            rip: self.instruction,
-            rdi,
-            rsi,
-            rdx,
-            r10,
-            r8,
-            r9,
-            ..registers
-        };
-        ptrace::setregs(self.pid, registers)?;
+        ptrace::setregs(self.pid, calling(registers, self.instruction, number, arguments))?;
         // It stops when the call begins, and when it has ended.
         for _ in 0..2 {
             self.go_on_to(|stop| matches!(stop, Stop::Call))?;
         }
-        let result = ptrace::getregs(self.pid)?.rax as i64;
-        if (-4095..0).contains(&result) { Err(Errno::from_raw(-result as i32)) } else { Ok(result as u64) }
+        result(self.pid)
     }
 
     /// Lets the process go on until its next call begins or ends, or until it stops as was asked for before.
@@ -231,6 +216,39 @@ fn wait_for_child(limit: Duration) -> Result<(), Errno> {
     match Errno::result(came) {
         Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
         Err(errno) => Err(errno),
+    }
+}
+
+/// The registers with which a stopped process makes a call, at the address of an instruction `syscall`.
+pub(crate) fn calling(
+    before: libc::user_regs_struct,
+    instruction: u64,
+    number: i64,
+    [rdi, rsi, rdx, r10, r8, r9]: [u64; 6],
+) -> libc::user_regs_struct {
+    libc::user_regs_struct {
+        rax: number as u64,
+        // The kernel does not restart the call that was interrupted.
+        orig_rax: u64::MAX,
+        rip: instruction,
+        rdi,
+        rsi,
+        rdx,
+        r10,
+        r8,
+        r9,
+        ..before
+    }
+}
+
+/// What a call came to that has just ended.
+///
+/// # Errors
+/// The error of the call; `ESRCH` when the process has ended.
+pub(crate) fn result(pid: Pid) -> Result<u64, Errno> {
+    match ptrace::getregs(pid)?.rax.cast_signed() {
+        error @ -4095..0 => Err(Errno::from_raw(-error as i32)),
+        result => Ok(result.cast_unsigned()),
     }
 }
 

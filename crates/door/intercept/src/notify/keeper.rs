@@ -5,8 +5,8 @@
 //! It is this program under another name, in a session of its own, so that the terminal does not end it, and holds nothing but the listener,
 //! a descriptor of the server's process, and the server's list of calls without an answer. While the server lives it waits. Then local files
 //! are the kernel's, and everything in trees is `ENOTCONN`, as without the server of a mount: the kernel must not see such a path, because
-//! there may be a local directory under the prefix, and a working directory of a program is one in the mirror, where nobody stores what
-//! it writes.
+//! there may be a local directory under the prefix, and the working directory of a program may be one in the mirror, from which nothing
+//! is stored in the tree any more.
 
 use super::decode::Asked;
 use super::listener::{Call, Listener};

@@ -110,7 +110,7 @@ impl Listener {
     /// Answers a call of which only the number is known with an error.
     ///
     /// # Errors
-    /// `ENOENT` when there is no such call, `EINPROGRESS` when nobody has received it yet.
+    /// `ENOENT` when there is no such call, `EINPROGRESS` when the server has not received it yet.
     pub(crate) fn refuse(&self, id: u64, errno: c_int) -> io::Result<()> {
         let mut answer = seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 };
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer).map(drop)

@@ -282,16 +282,14 @@ impl Names {
         self.is_root(path) || self.is_root(above(path))
     }
 
-    /// The file at such a path, if there is one. Looking at the root of a tree opens that: before, its attributes are not known.
-    fn opened(&self, path: &[u8]) -> Result<Option<Arc<Inode>>> {
-        let mut inode = match self.inode(path) {
-            Err(error) if error.errno == Errno::ENOENT => return Ok(None),
-            found => found?,
-        };
-        if inode.is_dir() && inode.is_stale() {
-            inode.refresh()?;
+    /// The file that was found at a path. Looking at the root of a tree opens that: before, its attributes are not known.
+    fn opened(&self, path: &[u8], inode: Arc<Inode>) -> Result<Arc<Inode>> {
+        if !(self.may_be_closed(path) && inode.is_dir() && inode.is_stale()) {
+            return Ok(inode);
         }
-        Ok(Some(Arc::new(inode)))
+        let mut inode = Arc::into_inner(inode).map_or_else(|| self.inode(path), Ok)?;
+        inode.refresh()?;
+        Ok(Arc::new(inode))
     }
 
     /// The directory of all trees.
@@ -532,10 +530,7 @@ impl Walk<'_> {
             return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
         };
         let is_known = self.known.last().is_some_and(|(length, _)| *length == path.len());
-        let inode = if self.names.may_be_closed(&path) {
-            (self.before_asking)();
-            self.names.opened(&path)?
-        } else if is_known {
+        let inode = if is_known {
             self.known.pop().map(|(_, inode)| inode)
         } else {
             (self.before_asking)();
@@ -545,6 +540,7 @@ impl Walk<'_> {
                 Err(error) => return Err(error),
             }
         };
+        let inode = inode.map(|inode| self.names.opened(&path, inode)).transpose()?;
         let parent = if self.names.is_root(&path) {
             None
         } else {

@@ -79,8 +79,17 @@ impl Process {
 
     /// Whether other threads may change its working directory and its descriptors.
     pub(crate) fn has_threads(self) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).unwrap_or_default();
-        status.lines().find_map(|line| line.strip_prefix("Threads:")).is_some_and(|count| count.trim() != "1")
+        self.status("Threads:").is_ok_and(|count| count != "1")
+    }
+
+    /// The value in a line of /proc/PID/status; empty where there is no such line.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    fn status(self, name: &str) -> Result<String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.thread))?;
+        let value = status.lines().find_map(|line| line.strip_prefix(name));
+        Ok(value.unwrap_or_default().trim().to_owned())
     }
 
     /// Whether paths from the root directory mean the same files to it as to this process.
@@ -106,9 +115,7 @@ impl Process {
     /// # Errors
     /// When the process is gone.
     pub(crate) fn umask(self) -> Result<u32> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.thread))?;
-        let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-        Ok(mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0))
+        Ok(u32::from_str_radix(&self.status("Umask:")?, 8).unwrap_or(0))
     }
 
     /// Whether it is one of this user: then it may do in a tree what the user may.
@@ -140,8 +147,6 @@ impl Process {
     /// # Errors
     /// When it is gone.
     pub(crate) fn number(self) -> Result<i32> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.thread))?;
-        let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-        Ok(number.and_then(|number| number.trim().parse().ok()).ok_or(Errno(libc::ESRCH))?)
+        Ok(self.status("Tgid:")?.parse().map_err(|_| Errno(libc::ESRCH))?)
     }
 }

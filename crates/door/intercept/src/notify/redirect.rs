@@ -7,7 +7,7 @@
 
 use super::listener::{Call, Listener};
 use super::memory::Memory;
-use crate::tracee::{go_on, mask, set_mask};
+use crate::tracee::{calling, go_on, mask, result, set_mask};
 use libc::{c_int, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
@@ -164,29 +164,14 @@ pub(crate) fn system_call(
     pid: Pid,
     before: user_regs_struct,
     number: i64,
-    [rdi, rsi, rdx, r10, r8, r9]: [u64; 6],
+    arguments: [u64; 6],
 ) -> Result<u64, Errno> {
-    let registers = user_regs_struct {
-        rax: number as u64,
-        orig_rax: u64::MAX,
-        rip: before.rip - SYSCALL,
-        rdi,
-        rsi,
-        rdx,
-        r10,
-        r8,
-        r9,
-        ..before
-    };
-    ptrace::setregs(pid, registers)?;
+    ptrace::setregs(pid, calling(before, before.rip - SYSCALL, number, arguments))?;
     for _ in 0..2 {
         go_on(libc::PTRACE_SYSCALL, pid, 0)?;
         wait(pid, |status| status == AT_CALL)?;
     }
-    match ptrace::getregs(pid)?.rax.cast_signed() {
-        error @ -4095..0 => Err(Errno::from_raw(-error as i32)),
-        result => Ok(result.cast_unsigned()),
-    }
+    result(pid)
 }
 
 /// Waits until a traced thread stops like that. A child of this process that ends is left for who waits for it.

@@ -1,6 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The code of agent.rs, which says what it does and what the names in braces are.
 
+    // The registers of the program, but for rax and rcx.
+    .macro outrigger_gate_restore
+    mov rsp, rbp
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop rbp
+    pop rbx
+    pop r9
+    pop r8
+    pop r10
+    pop rdx
+    pop rsi
+    pop rdi
+    .endm
+
+    // Back to the program.
+    .macro outrigger_gate_return
+    pop rcx
+    lea rsp, [rsp + 128]
+    notrack jmp rcx
+    .endm
+
     .pushsection .rodata.outrigger_gate, "a"
     .balign 16
     .globl outrigger_gate_start, outrigger_gate_enter, outrigger_gate_allowed, outrigger_gate_scan, outrigger_gate_end
@@ -286,44 +310,16 @@ outrigger_gate_enter:
     // The server is asked.
 70:
     mov eax, ebx
-    mov rsp, rbp
-    pop r15
-    pop r14
-    pop r13
-    pop r12
-    pop rbp
-    pop rbx
-    pop r9
-    pop r8
-    pop r10
-    pop rdx
-    pop rsi
-    pop rdi
+    outrigger_gate_restore
     syscall
-    pop rcx
-    lea rsp, [rsp + 128]
-    notrack jmp rcx
+    outrigger_gate_return
 
     // It is known.
 75:
     mov rax, [rbp + {RESULT}]
 76:
-    mov rsp, rbp
-    pop r15
-    pop r14
-    pop r13
-    pop r12
-    pop rbp
-    pop rbx
-    pop r9
-    pop r8
-    pop r10
-    pop rdx
-    pop rsi
-    pop rdi
-    pop rcx
-    lea rsp, [rsp + 128]
-    notrack jmp rcx
+    outrigger_gate_restore
+    outrigger_gate_return
 
     // eax: 0 if the path begins where all is local.
 80:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Instructions of a program that call the system with a path: `mov eax, NUMBER; syscall`, and a comparison of the result with errors,
-//! as the functions of glibc have it. The first instruction is replaced by a jump of the same length; the others stay, so that whoever
-//! comes to them by another way, or stands there, calls the system as before.
+//! as the functions of glibc have it. The first instruction is replaced by a jump of the same length. The others stay: a thread that has
+//! executed the first one already, or that jumps to the second one, calls the system as before.
 
 use super::agent::CALLS;
 
