@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Other processors than x86-64, whose system calls are not known here: no program comes under a filter.
 
+use crate::kept::Kept;
 use crate::launch::Prefix;
 use crate::urls::Urls;
 use outrigger_client::Client;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,12 +16,27 @@ impl Notified {
     ///
     /// # Errors
     /// Always.
-    pub fn serve(_: OwnedFd, _: &[Prefix], _: Urls, _: Client, _: &Path, _: PathBuf) -> Result<Self, String> {
+    pub fn serve(_: Kept, _: &[Prefix], _: Urls, _: Client, _: &Path, _: PathBuf) -> Result<Self, String> {
         Err("system calls are answered on x86-64 only".to_owned())
     }
 
     /// Whether no program is left.
     pub fn ends_within(&self, _: Duration) -> bool {
+        match *self {}
+    }
+
+    /// Whether trees are shown no more.
+    pub fn is_detached(&self) -> bool {
+        match *self {}
+    }
+
+    /// Shows no trees any more.
+    pub fn detach(&self) {
+        match *self {}
+    }
+
+    /// Whether files are open for writing.
+    pub fn is_written(&self) -> bool {
         match *self {}
     }
 

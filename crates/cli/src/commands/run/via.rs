@@ -8,7 +8,7 @@ use crate::trees::Tree;
 use clap::ValueEnum;
 use outrigger_client::{Client, Settings};
 use outrigger_core::{Credentials, Runtime};
-use outrigger_door_intercept::{Filtered, Launch, Launched, Notified, Prefix, Start, Urls};
+use outrigger_door_intercept::{Filtered, Kept, Launch, Launched, Notified, Prefix, Start, Urls};
 use outrigger_host::{allow_descriptors, users_state};
 use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -110,16 +110,9 @@ pub fn answer(
     // Where only ancestors may look at a process (yama(5)), this one has to be that of all.
     set_child_subreaper(Some(Pid::INIT)).map_err(|error| failed(error.into()))?;
     let Filtered { mut child, listener, waiting } = filtered;
-    let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let settings = Settings {
-        cred: Credentials::new(uid, gid),
-        timeout: context.options().timeout.filter(|timeout| !timeout.is_zero()),
-        ..Settings::default()
-    };
-    let client = Client::new(Arc::clone(&tree.service), runtime, settings);
-    let notified = Notified::serve(listener, prefixes, urls, client, &std::env::temp_dir(), kept())
-        .map_err(|why| Failure::serious(format!("the trees cannot be served: {why}")))?;
+    let refused = |why: String| Failure::serious(format!("the trees cannot be served: {why}"));
+    let kept = Kept::start(child.id(), listener).map_err(refused)?;
+    let notified = serve(context, tree, (prefixes, urls), kept)?;
     let phase = Arc::new(Phase::default());
     forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
     let executed = waiting.go();
@@ -140,6 +133,25 @@ pub fn answer(
         [] => Ok(status),
         _ => Err(Failure::serious(lost.join("; "))),
     }
+}
+
+/// Answers calls with what is in a tree.
+pub fn serve(
+    context: &Context,
+    tree: &Tree,
+    (prefixes, urls): (&[Prefix], Urls),
+    kept: Kept,
+) -> Result<Notified, Failure> {
+    let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let settings = Settings {
+        cred: Credentials::new(uid, gid),
+        timeout: context.options().timeout.filter(|timeout| !timeout.is_zero()),
+        ..Settings::default()
+    };
+    let client = Client::new(Arc::clone(&tree.service), runtime, settings);
+    Notified::serve(kept, prefixes, urls, client, &std::env::temp_dir(), unsaved())
+        .map_err(|why| Failure::serious(format!("the trees cannot be served: {why}")))
 }
 
 /// Waits for the program. A thread that stops it for a moment (ptrace) is the one to wait for that, so its end alone is waited for here.
@@ -178,7 +190,7 @@ fn reap(program: Option<Pid>) {
 }
 
 /// Where content goes that no tree takes.
-fn kept() -> PathBuf {
+fn unsaved() -> PathBuf {
     users_state().unwrap_or_else(std::env::temp_dir).join("outrigger/unsaved")
 }
 

@@ -408,6 +408,15 @@ impl Contents {
         }
     }
 
+    /// Whether a program writes to a file, or what was written is not stored. What can be stored is.
+    pub(crate) fn are_written(&self) -> bool {
+        let all: Vec<_> = lock(&self.all).values().cloned().collect();
+        all.iter().any(|content| {
+            let mut content = lock(content);
+            self.settle(&mut content).is_err() || content.is_written()
+        })
+    }
+
     /// Stores everything that is left. What cannot be stored goes to the directory `keep`; answers what was lost to the trees. With
     /// `early`, programs go on: what they have open for writing is lost, too.
     pub(crate) fn finish(&self, keep: &Path, early: bool) -> Vec<String> {

@@ -2,6 +2,7 @@
 //! The kernel's side of a filter: calls that wait for an answer (seccomp_unotify(2)).
 
 use super::filter::filter;
+use super::slots::Slots;
 use crate::failed;
 use libc::{seccomp_notif, seccomp_notif_addfd, seccomp_notif_resp, sock_fprog};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +21,11 @@ pub(crate) type Call = seccomp_notif;
 
 /// Where calls come from.
 #[derive(Debug)]
-pub(crate) struct Listener(OwnedFd);
+pub(crate) struct Listener {
+    file: OwnedFd,
+    /// Where it is noted which calls are not answered.
+    slots: Option<Slots>,
+}
 
 /// Puts this process, and all that it will start, under the filter. Programs that would become another user do not, from here on.
 ///
@@ -36,11 +41,16 @@ pub(crate) fn install() -> Result<OwnedFd, String> {
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     let installed = set(flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
         .or_else(|error| if error.raw_os_error() == Some(libc::EINVAL) { set(flags) } else { Err(error) });
-    installed.map_err(|error| match error.raw_os_error() {
+    installed.map_err(explained)
+}
+
+/// Why the kernel refuses the filter.
+pub(crate) fn explained(error: io::Error) -> String {
+    match error.raw_os_error() {
         Some(libc::EBUSY) => "the calls of this program are answered by another one already (it was started by `outrigger run --via seccomp`, or in a container of that kind), and Linux permits one".to_owned(),
         Some(libc::EINVAL) => "the kernel has no notifications of system calls (seccomp; Linux 5.5)".to_owned(),
         _ => failed("a filter of system calls (seccomp)")(error),
-    })
+    }
 }
 
 /// Installs the filter.
@@ -60,10 +70,10 @@ fn set(flags: c_ulong) -> io::Result<OwnedFd> {
 
 impl Listener {
     /// What the process under the filter has sent.
-    pub(crate) fn new(file: OwnedFd) -> Self {
-        let listener = Listener(file);
+    pub(crate) fn new(file: OwnedFd, slots: Option<Slots>) -> Self {
+        let listener = Listener { file, slots };
         // SAFETY: the request takes a number. Older kernels refuse it, and are slower.
-        unsafe { libc::ioctl(listener.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) };
+        unsafe { libc::ioctl(listener.file.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) };
         listener
     }
 
@@ -72,7 +82,10 @@ impl Listener {
         // SAFETY: a structure of numbers; the kernel wants it to be zero.
         let mut call: Call = unsafe { mem::zeroed() };
         match self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) {
-            Ok(_) => Ok(Some(call)),
+            Ok(_) => {
+                self.slots.iter().for_each(|slots| slots.begin(call.id));
+                Ok(Some(call))
+            }
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -84,10 +97,20 @@ impl Listener {
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, (&raw const id).cast_mut()).is_ok()
     }
 
+    /// A call has its answer.
+    pub(crate) fn over(&self, call: &Call) {
+        self.slots.iter().for_each(|slots| slots.end(call.id));
+    }
+
     /// Has the kernel do the call as it is.
     pub(crate) fn pass(&self, call: &Call) {
+        self.go_on(call.id);
+    }
+
+    /// Has the kernel do the call of this number, if it waits for an answer.
+    pub(crate) fn go_on(&self, id: u64) {
         self.send(seccomp_notif_resp {
-            id: call.id,
+            id,
             val: 0,
             error: 0,
             flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
@@ -119,7 +142,7 @@ impl Listener {
     /// Whether no process is under the filter any more; waits so long for that.
     pub(crate) fn ends_within(&self, limit: Duration) -> bool {
         let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
-        let mut file = [PollFd::new(&self.0, PollFlags::empty())];
+        let mut file = [PollFd::new(&self.file, PollFlags::empty())];
         poll(&mut file, Some(&limit)).is_ok_and(|count| count > 0)
     }
 
@@ -131,13 +154,13 @@ impl Listener {
     fn ioctl<T>(&self, request: c_ulong, structure: *mut T) -> io::Result<c_int> {
         debug_assert!(!ptr::eq(structure, ptr::null()));
         // SAFETY: each caller passes the request's own structure, which outlives the call.
-        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, structure) };
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request, structure) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 }

@@ -6,6 +6,8 @@
 //! |---|---|
 //! | `filter.rs` | which calls are answered, as a program for the kernel |
 //! | `listener.rs` | installing it, receiving calls and answering them |
+//! | `inject.rs` | the same for a process that runs |
+//! | `keeper.rs`, `slots.rs` | a process that goes on when the server is gone |
 //! | `process.rs`, `memory.rs` | the process that waits |
 //! | `decode.rs` | what a call asks for |
 //! | `names.rs` | which file a path leads to |
@@ -21,6 +23,8 @@ mod content;
 mod decode;
 mod execute;
 mod filter;
+mod inject;
+mod keeper;
 mod listener;
 mod memory;
 mod mirror;
@@ -30,7 +34,10 @@ mod place;
 mod process;
 mod redirect;
 mod server;
+mod slots;
 mod turns;
 
+pub(crate) use inject::inject;
+pub(crate) use keeper::keep;
 pub(crate) use listener::install;
 pub use server::Notified;

@@ -9,12 +9,16 @@ use super::names::{Found, How, Names, Where, above};
 use super::open::Opening;
 use super::place::Place;
 use super::process::Process;
+use super::slots::Slots;
 use super::turns::Turns;
 use crate::failed;
+use crate::kept::{DETACH_FROM, Kept};
 use crate::launch::Prefix;
 use crate::urls::Urls;
 use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, Result, SetAttrs};
+use outrigger_host::{receive_with, send_with};
+use rustix::net::RecvFlags;
 use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -22,6 +26,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, Once};
 use std::thread;
@@ -51,6 +56,8 @@ pub(crate) struct Server {
     pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
     user: u32,
     turns: Turns,
+    /// Trees are shown no more.
+    is_detached: AtomicBool,
     /// Takes what was found, and gives it back to the trees: these take their time for that, too.
     found: Sender<Vec<Where>>,
 }
@@ -69,13 +76,15 @@ impl Notified {
     /// # Errors
     /// A sentence about what cannot be made.
     pub fn serve(
-        listener: OwnedFd,
+        kept: Kept,
         prefixes: &[Prefix],
         urls: Urls,
         client: Client,
         base: &Path,
         keep: PathBuf,
     ) -> std::result::Result<Self, String> {
+        let Kept { listener, calls, keeper, stays } = kept;
+        let slots = Slots::of(&calls).map_err(failed("memory"))?;
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, client, &place.mirror()).map_err(|error| error.to_string())?;
@@ -83,7 +92,7 @@ impl Notified {
         let give_back = move || given_back.into_iter().for_each(drop);
         thread::Builder::new().name("give-back".into()).spawn(give_back).map_err(failed("no thread"))?;
         let server = Arc::new(Server {
-            listener: Arc::new(Listener::new(listener)),
+            listener: Arc::new(Listener::new(listener, Some(slots))),
             names,
             urls,
             told_of_passwords: Once::new(),
@@ -91,6 +100,7 @@ impl Notified {
             redirected: Mutex::default(),
             user: geteuid().as_raw(),
             turns: Turns::default(),
+            is_detached: AtomicBool::new(false),
             found,
         });
         server.start_thread().map_err(failed("no thread"))?;
@@ -103,6 +113,9 @@ impl Notified {
             let _ = attending.mirror.contents.attend();
         };
         thread::Builder::new().name("store".into()).spawn(attend).map_err(failed("no thread"))?;
+        let told = Arc::clone(&server);
+        let hear = move || told.hear(keeper, stays);
+        thread::Builder::new().name("keeper".into()).spawn(hear).map_err(failed("no thread"))?;
         Ok(Notified { server, place, keep })
     }
 
@@ -111,9 +124,25 @@ impl Notified {
         self.server.listener.ends_within(limit)
     }
 
+    /// Whether trees are shown no more.
+    pub fn is_detached(&self) -> bool {
+        self.server.is_detached.load(Ordering::Acquire)
+    }
+
+    /// Shows no trees any more: calls are about local files from now on. What is open stays open.
+    pub fn detach(&self) {
+        self.server.is_detached.store(true, Ordering::Release);
+    }
+
+    /// Whether programs have files of trees open for writing, or such are not stored.
+    pub fn is_written(&self) -> bool {
+        self.server.mirror.contents.are_written()
+    }
+
     /// Stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
     pub fn finish(self) -> Vec<String> {
         let early = !self.ends_within(Duration::ZERO);
+        self.detach();
         let lost = self.server.mirror.contents.finish(&self.keep, early);
         self.place.remove();
         lost
@@ -140,12 +169,32 @@ impl Server {
         }
     }
 
+    /// Waits for what the keeper says. It learns from the end of the connection that this process is gone, and with it all threads: so that
+    /// is not closed before.
+    fn hear(&self, keeper: OwnedFd, stays: bool) {
+        let mut message = [0; 1];
+        while let Ok((1, _)) = receive_with(&keeper, &mut message, RecvFlags::empty()) {
+            if message == *DETACH_FROM {
+                self.is_detached.store(true, Ordering::Release);
+                if stays {
+                    // Without a keeper nobody waits for it.
+                    let _ = send_with(&keeper, DETACH_FROM, &[]);
+                }
+            }
+        }
+        std::mem::forget(keeper);
+    }
+
     /// A tree is about to be asked. Another thread waits for calls if that takes long.
     pub(crate) fn asks(&self) {
         self.turns.asks();
     }
 
     fn handle(self: &Arc<Self>, call: &Call) {
+        if self.is_detached.load(Ordering::Acquire) {
+            self.listener.pass(call);
+            return self.listener.over(call);
+        }
         let mut places = Vec::new();
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
         match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
@@ -155,6 +204,7 @@ impl Server {
             Ok(Reply::Answered) => {}
             Err(error) => self.listener.answer(call, Err(error.errno.0)),
         }
+        self.listener.over(call);
         if places.iter().any(|place| place.tree().is_some()) {
             // The thread that takes it lives as long as this.
             let _ = self.found.send(places);
