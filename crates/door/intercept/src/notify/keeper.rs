@@ -13,6 +13,7 @@ use rustix::net::RecvFlags;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{chdir, geteuid, setsid};
 use rustix::thread::set_name;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -32,7 +33,7 @@ struct Keeper {
     server: Option<OwnedFd>,
     /// They wait until the server shows nothing any more.
     detaching: Vec<UnixStream>,
-    /// Where the next server asks; none where another keeper has the name.
+    /// Where the next server asks; none where the system lets no process have power over others of its user.
     door: Option<UnixListener>,
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn keep(pid: u32, listener: OwnedFd, server: OwnedFd) -> Result<(), S
     nix::sys::signal::SigSet::all().thread_block().map_err(failed("signals"))?;
     let _ = (setsid(), chdir("/"), set_name(PROCESS));
     let (file, slots) = Slots::new().map_err(failed("memory"))?;
-    let door = address(pid).and_then(|address| UnixListener::bind_addr(&address)).ok();
+    let door = if may_be_traced() { open_door(pid) } else { None };
     let mut keeper = Keeper {
         listener: Listener::new(listener, None),
         slots,
@@ -56,6 +57,17 @@ pub(crate) fn keep(pid: u32, listener: OwnedFd, server: OwnedFd) -> Result<(), S
     };
     keeper.hand_to(server);
     keeper.attend().map_err(failed("the keeper"))
+}
+
+/// Where the next server asks.
+fn open_door(pid: u32) -> Option<UnixListener> {
+    address(pid).and_then(|address| UnixListener::bind_addr(&address)).ok()
+}
+
+/// Whether other processes of the user may have power over the program: who answers its calls has that.
+fn may_be_traced() -> bool {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    geteuid().is_root() || ["", "0"].contains(&scope.trim())
 }
 
 impl Keeper {
