@@ -81,6 +81,9 @@ fn field(pid: u32, name: &str) -> Result<String, String> {
 /// Whether a process is one of this user, in the file system of this process, and without a filter of its own.
 pub(crate) fn check_alike(pid: u32) -> Result<(), String> {
     let what = format!("process {pid}");
+    if field(pid, "State:")?.starts_with(['Z', 'X']) {
+        return Err(format!("{what} has ended, or its first thread has"));
+    }
     let users = field(pid, "Uid:")?;
     let user = users.split_whitespace().nth(1).unwrap_or_default();
     if user != geteuid().as_raw().to_string() {

@@ -120,11 +120,12 @@ impl Keeper {
         let Some(Ok((stream, _))) = self.door.as_ref().map(UnixListener::accept) else { return };
         let is_own =
             socket_peercred(&stream).is_ok_and(|peer| [geteuid().as_raw(), 0].contains(&peer.uid.as_raw()));
+        if !is_own {
+            return;
+        }
         let mut wish = [0; 1];
-        let limited =
-            stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-        let said = limited.and_then(|()| receive_with(&stream, &mut wish, RecvFlags::empty()));
-        if !is_own || said.is_err() {
+        let limited = stream.set_read_timeout(Some(PATIENCE));
+        if limited.and_then(|()| receive_with(&stream, &mut wish, RecvFlags::empty())).is_err() {
             return;
         }
         match (&wish[..], &self.server) {
