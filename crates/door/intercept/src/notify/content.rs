@@ -2,6 +2,7 @@
 //! The content of files in the mirror: fetched when a file is opened, and stored in the tree after it was written to.
 
 use super::mirror::{lock, os};
+use super::say;
 use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
@@ -13,7 +14,7 @@ use rustix::io::{pread, pwrite};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
-use std::io::{self, Write};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -454,7 +455,7 @@ fn tell(content: &mut Content, error: &Error) {
     let Content { path, writing: Some(writing), .. } = content else { return };
     if !std::mem::replace(&mut writing.told, true) {
         let path = String::from_utf8_lossy(path);
-        let _ = writeln!(io::stderr(), "outrigger run: '{path}': what was written cannot be stored: {error}");
+        say(format_args!("'{path}': what was written cannot be stored: {error}"));
     }
 }
 

@@ -37,7 +37,20 @@ mod server;
 mod slots;
 mod turns;
 
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::sync::OnceLock;
+
 pub(crate) use inject::inject;
 pub(crate) use keeper::keep;
 pub(crate) use listener::install;
 pub use server::Notified;
+
+/// The command that answers calls.
+static COMMAND: OnceLock<&str> = OnceLock::new();
+
+/// Says something on standard error. Where that is closed, nobody wants to know.
+fn say(what: impl Display) {
+    let command = COMMAND.get().unwrap_or(&"run");
+    let _ = writeln!(io::stderr(), "outrigger {command}: {what}");
+}

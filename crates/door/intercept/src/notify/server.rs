@@ -11,6 +11,7 @@ use super::place::Place;
 use super::process::Process;
 use super::slots::Slots;
 use super::turns::Turns;
+use super::{COMMAND, say};
 use crate::failed;
 use crate::kept::{DETACH_FROM, Kept};
 use crate::launch::Prefix;
@@ -21,7 +22,7 @@ use outrigger_host::{receive_with, send_with};
 use rustix::net::RecvFlags;
 use rustix::process::geteuid;
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,6 +85,8 @@ impl Notified {
         keep: PathBuf,
     ) -> std::result::Result<Self, String> {
         let Kept { listener, calls, keeper, stays } = kept;
+        // One process serves once.
+        let _ = COMMAND.set(if stays { "run" } else { "attach" });
         let slots = Slots::of(&calls).map_err(failed("memory"))?;
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
@@ -282,10 +285,7 @@ impl Server {
         }
         if url.has_password {
             self.told_of_passwords.call_once(|| {
-                let _ = writeln!(
-                    io::stderr(),
-                    "outrigger run: a URL with a password is not the name of a file, as programs show these: ~/.netrc has a place for it"
-                );
+                say(format_args!("a URL with a password is not the name of a file, as programs show these: ~/.netrc has a place for it"));
             });
             return Err(Errno::EACCES.into());
         }
