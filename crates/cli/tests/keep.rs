@@ -6,6 +6,8 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 use support::{PROGRAM, Place, descendant, has, is_running, signal, within};
 
 /// Evaluates each line in four threads and the first one, and prints the results without repetitions.
@@ -197,6 +199,59 @@ fn calls_that_wait_for_a_server_that_dies_end() {
     program.output.read_line(&mut said).unwrap();
     assert_eq!(said, "FileNotFoundError\n");
     assert_eq!(program.says(LOCAL), "local");
+}
+
+/// Its threads never stop to open files, in the tree and of this machine; for each line it is said whether all of them got on.
+const BUSY: &str = "
+import os, sys, threading, time
+counts, wrong = [0] * 4, []
+def work(number):
+    while True:
+        for path in '/data/sub/file', 'local':
+            try: open(path).close()
+            except FileNotFoundError: path == 'local' and wrong.append(path)
+            except Exception as error: wrong.append(error)
+        counts[number] += 1
+for number in range(4): threading.Thread(target=work, args=(number,), daemon=True).start()
+print(os.getpid(), flush=True)
+for line in sys.stdin:
+    before = list(counts)
+    while not all(now > then + 2 for now, then in zip(counts, before)): time.sleep(0.001)
+    print(wrong, flush=True)
+";
+
+#[test]
+fn whenever_the_server_dies_local_files_are_found() {
+    let Some(place) = place() else { return };
+    let mut program = Program::new(&mut place.command("python3", &["-c", BUSY]));
+    for moment in 0..40 {
+        let mut attached = Attached::to(&place, &program, &[]);
+        // Which moment it is, is what is tried.
+        thread::sleep(Duration::from_micros(moment * 373));
+        signal(attached.0.id(), "KILL");
+        attached.0.wait().unwrap();
+        assert_eq!(program.says("on"), "[]", "{moment}");
+    }
+}
+
+#[test]
+fn content_that_cannot_be_stored_is_kept_and_nobody_waits_for_it() {
+    let Some(place) = place() else { return };
+    let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
+    let pid = program.pid.to_string();
+    let layer = "fault=op=write,error=ENOSPC";
+    let words = ["--layer", layer, "attach", "--no-hosts", "--map", "/data=tree", &pid];
+    let mut server = place.command(PROGRAM, &words).stderr(Stdio::piped()).spawn().unwrap();
+    let mut err = BufReader::new(server.stderr.take().unwrap());
+    err.read_line(&mut String::new()).unwrap();
+    program.says("print('precious', file=open('/data/new', 'w'))");
+    signal(server.id(), "INT");
+    let mut said = String::new();
+    err.read_to_string(&mut said).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("outrigger attach: '/data/new'") && said.contains("No space left"), "{said}");
+    let kept = fs::read_dir(place.at("state/outrigger/unsaved")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_to_string(kept).unwrap(), "precious\n");
 }
 
 #[test]

@@ -409,12 +409,14 @@ impl Contents {
         }
     }
 
-    /// Whether a program writes to a file, or what was written is not stored. What can be stored is.
+    /// Whether a program has a file open for writing. What others have closed is stored, if that is possible.
     pub(crate) fn are_written(&self) -> bool {
         let all: Vec<_> = lock(&self.all).values().cloned().collect();
         all.iter().any(|content| {
             let mut content = lock(content);
-            self.settle(&mut content).is_err() || content.is_written()
+            // The user was told.
+            let _ = self.settle(&mut content);
+            content.writing.as_ref().is_some_and(|writing| !writing.is_closed())
         })
     }
 

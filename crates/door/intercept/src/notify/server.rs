@@ -137,7 +137,7 @@ impl Notified {
         self.server.is_detached.store(true, Ordering::Release);
     }
 
-    /// Whether programs have files of trees open for writing, or such are not stored.
+    /// Whether programs have files of trees open for writing.
     pub fn is_written(&self) -> bool {
         self.server.mirror.contents.are_written()
     }
