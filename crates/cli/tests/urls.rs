@@ -157,6 +157,10 @@ fn local_names_win_and_are_not_made_by_chance() {
     far.place.file(&local, "here\n");
     let said = far.script("bash", "cd work; cat $U/sub/file; cd ..; cat $U/sub/file");
     assert_eq!(said.ok(), "here\nfar\n");
+    // Where a LOCATION would name that file, there is no host, and never the file.
+    far.place.file(local.strip_prefix("work/").unwrap(), "here\n");
+    let elsewhere = far.script("sh", "cd /; cat $U/sub/file");
+    assert!(elsewhere.code != Some(0) && elsewhere.out.is_empty(), "{elsewhere:?}");
 }
 
 #[test]

@@ -268,7 +268,9 @@ impl Map {
         }
         let location = [scheme.as_bytes(), b"://", &encoded(authority), b"/"].concat();
         let location = OsString::from_vec(location);
-        Location::of(&location).ok()?;
+        // A file `sftp:/HOST` where this process runs would be meant otherwise.
+        let is_host = matches!(Location::of(&location).ok()?.base, Base::Url { .. } | Base::Remote { .. });
+        is_host.then_some(())?;
         Some(Leads { location, options: options.clone() })
     }
 }
