@@ -105,9 +105,6 @@ fn main() -> ExitCode {
         Some(program) if outrigger_door_intercept::is_enter(&program) => {
             outrigger_door_intercept::run(env::args_os().skip(1))
         }
-        Some(program) if outrigger_door_intercept::is_keeper(&program) => {
-            outrigger_door_intercept::keep(env::args_os().skip(1))
-        }
         _ if env::var_os(complete::SHELL).is_some() => complete::run(),
         _ => match cli::Cli::try_parse() {
             Ok(cli) => run(cli),

@@ -182,7 +182,10 @@ fn a_process_that_cannot_be_attached_to_is_named_with_the_reason() {
     };
     assert!(attach("99999999", "/data=tree").contains("there is no process 99999999"));
     // This process: tests have threads of their own.
-    refused(std::process::id(), "/data=tree", "threads");
+    let own = std::process::id().to_string();
+    let own =
+        place.run(&["attach", "--via", "namespace", "--no-hosts", "--map", "/data=tree", &own]).refused(1);
+    assert!(own.contains("threads"), "{own}");
     let mut shell = Shell::new(&place);
     refused(shell.id(), &format!("{}/no/dir=tree", place.at("").display()), "make one there");
     assert_eq!(shell.says("cat tree/sub/file; ls -d /data 2>&1 | wc -l"), "content\n1");

@@ -22,9 +22,15 @@ fn place() -> Place {
     place
 }
 
+/// Reads until the program says that.
+fn until(lines: &mut Lines<BufReader<ChildStdout>>, wanted: &str) {
+    assert!(lines.any(|line| line.unwrap() == wanted), "the program ended before it said {wanted}");
+}
+
 /// A program that waits for a line where it says `ready`.
 struct Started {
     server: Child,
+    keeper: u32,
     input: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
@@ -40,13 +46,10 @@ impl Started {
         let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut server = streams.spawn().unwrap();
         let (input, output) = (server.stdin.take().unwrap(), server.stdout.take().unwrap());
-        let mut started = Started { server, input, lines: BufReader::new(output).lines() };
-        started.until("ready");
-        started
-    }
-
-    fn until(&mut self, wanted: &str) {
-        assert!(self.lines.any(|line| line.unwrap() == wanted), "the program ended before it said {wanted}");
+        let mut lines = BufReader::new(output).lines();
+        until(&mut lines, "ready");
+        let keeper = descendant(server.id(), "outrigger-keep").expect("a keeper");
+        Started { server, keeper, input, lines }
     }
 
     fn kill_server(&mut self) {
@@ -61,19 +64,6 @@ impl Started {
     }
 }
 
-/// The keepers of what runs in a place.
-fn keepers(place: &Place) -> Vec<u32> {
-    let copies = place.at("copies").canonicalize().unwrap().display().to_string();
-    let is_one = |pid: &u32| {
-        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words = String::from_utf8_lossy(&words).into_owned();
-        words.starts_with("outrigger-keeper\0") && words.contains(&copies) && is_running(*pid)
-    };
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(is_one).collect()
-}
-
 #[test]
 fn local_files_stay_when_the_server_is_killed() {
     let place = place();
@@ -82,15 +72,16 @@ fn local_files_stay_when_the_server_is_killed() {
     let mut started = Started::new(&place, &[], &[], text);
     started.kill_server();
     for _ in 0..20 {
-        started.until("local");
+        until(&mut started.lines, "local");
     }
     place.file("stop", "");
+    let keeper = started.keeper;
     let said = started.rest();
     let at = said.iter().rposition(|line| line == "ready").unwrap() + 1;
     let (open, gone, local) = (&said[at], &said[at + 1..at + 5], &said[at + 5..]);
     assert!(gone.iter().all(|line| line.contains(GONE)), "{said:?}");
     assert_eq!((&**open, local), ("content", &["local", "sub"].map(str::to_owned)[..]));
-    within("no keeper is left", || keepers(&place).is_empty());
+    within("the keeper ends", || !is_running(keeper));
 }
 
 /// Passed on to the kernel, such a path would lead to a local directory under the prefix, or to a copy that is never stored in the tree.
@@ -132,10 +123,11 @@ fn a_call_that_the_server_had_received_ends_when_it_is_killed() {
 fn no_keeper_is_left_by_a_run_that_ends() {
     let place = place();
     let mut started = Started::new(&place, &[], &[], "echo ready; read line; exit 3");
-    assert_eq!(keepers(&place).len(), 1);
+    let keeper = started.keeper;
+    assert!(is_running(keeper));
     started.input.write_all(b"go\n").unwrap();
     assert_eq!(started.server.wait().unwrap().code(), Some(3));
-    assert!(keepers(&place).is_empty());
+    assert!(!is_running(keeper));
 }
 
 #[test]
@@ -143,7 +135,7 @@ fn a_run_goes_on_without_its_keeper() {
     let place = place();
     let text = "echo ready; read line; cat /data/sub/file local";
     let mut started = Started::new(&place, &[], &[], text);
-    let keeper = keepers(&place)[0];
+    let keeper = started.keeper;
     signal(keeper, "KILL");
     within("it has ended", || !is_running(keeper));
     started.input.write_all(b"go\n").unwrap();
@@ -159,10 +151,11 @@ fn programs_keep_local_files_when_the_trees_are_taken_away() {
     let mut said = String::new();
     BufReader::new(started.server.stderr.take().unwrap()).read_line(&mut said).unwrap();
     assert!(said.contains("still run"), "{said}");
+    let keeper = started.keeper;
     signal(started.server.id(), "TERM");
     started.server.wait().unwrap();
     place.file("stop", "");
     let said: Vec<_> = started.lines.map(Result::unwrap).collect();
     assert!(said.len() == 2 && said[0].contains(GONE) && said[1] == "local", "{said:?}");
-    within("no keeper is left", || keepers(&place).is_empty());
+    within("the keeper ends", || !is_running(keeper));
 }

@@ -5,8 +5,10 @@ mod support;
 
 use outrigger_remote::{FtpServer, Ftpd, HOST, HttpServer, Httpd, Sshd};
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use support::{Place, Said, has};
+use std::process::Stdio;
+use support::{PROGRAM, Place, Said, has};
 
 /// Whether a server can be started; says so when not.
 fn can(missing: Option<&str>) -> bool {
@@ -226,6 +228,22 @@ fn urls_are_names_of_files_only_where_that_was_asked_for() {
     assert_eq!(place.run(&["run", "--urls", "--no-hosts", "cat", &url]).code, Some(125));
     assert_eq!(place.run(&["run", "--urls", "--cow", "cat", &url]).code, Some(125));
     assert_eq!(place.run(&["run", "--urls", "--map", "/http=httpd", "cat", &url]).code, Some(1));
+}
+
+#[test]
+fn a_program_that_runs_finds_urls() {
+    let Some((place, server)) = http() else { return };
+    let script = format!("read line; cat http://127.0.0.1:{}/d%20d/one", server.port());
+    let mut program = place.command("sh", &["-c", &script]);
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut attach = place.command(PROGRAM, &["attach", "--urls", &program.id().to_string()]);
+    let mut server = attach.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("attached to 'sh'"), "{said}");
+    program.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert_eq!(program.wait_with_output().unwrap().stdout, b"one\n");
+    assert_eq!(server.wait().unwrap().code(), Some(0));
 }
 
 /// Those that look whether there is a file of that name, as git does, are not to be run with `--urls`.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger attach` and `outrigger detach`: trees for a program that runs.
 
-use super::run::{CLOSE_DEADLINE, Trees, session, tree};
+use super::run::via::{Via, serve};
+use super::run::{CLOSE_DEADLINE, POLL, Trees, session, tree};
 use crate::context::Context;
 use crate::run::Run;
 use crate::status::{Exits, Failure};
+use crate::trees::Tree;
 use clap::Args;
 use outrigger_core::{Error, lock};
-use outrigger_door_intercept::{Launch, Launched, Namespace, Start};
+use outrigger_door_intercept::{Kept, Launch, Launched, Namespace, Notified, Start, detach_kept};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -36,18 +38,26 @@ use std::thread;
 /// are open then can be used until they are closed, and are stored after that; a second
 /// Ctrl-C does not wait for this.
 ///
-/// The program has to be one of the same user, with one thread: Linux lets no other one
-/// enter a user namespace. A program with more threads can be started with `outrigger run`,
-/// and then be attached to. Programs of 32 bits, in containers, with privileges of their
-/// own, with filters of system calls (seccomp), in `run --cow` or in a debugger are
-/// refused. Programs that become another user when they are executed (sudo) do not work
-/// afterwards, also when the trees have been taken away, unless the superuser attached.
+/// The program has to be one of the same user. Programs of 32 bits, in containers, with
+/// privileges of their own, with filters of system calls (seccomp), in `run --cow` or in a
+/// debugger are refused. Programs that become another user when they are executed (sudo) do
+/// not work afterwards, also when the trees have been taken away, unless the superuser
+/// attached.
+///
+/// A program with one thread enters a namespace. Linux does not permit that to one with
+/// several, and some systems to none: then its system calls with paths are answered, as by
+/// `outrigger run --via seccomp`. That cannot be undone: when the trees have been taken away,
+/// or this command was killed, a small process (outrigger-keep) has the kernel do all calls
+/// until the program ends, and the next `outrigger attach` goes on from there.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Attach {
     /// What is shown.
     #[command(flatten)]
     trees: Trees,
+    /// How the program comes to see trees.
+    #[arg(long, value_name = "MECHANISM", default_value = "auto")]
+    via: Via,
     /// The process.
     #[arg(value_name = "PID")]
     process: u32,
@@ -79,27 +89,91 @@ impl Run for Attach {
         if prefixes.is_empty() {
             return Err(refused("there is nothing to show (--map PREFIX=LOCATION)".to_owned()));
         }
+        let via = self.via.with_urls(self.trees.urls)?;
+        let urls = self.trees.urls_of(&prefixes);
         let tree = tree(context, map, Self::NAME)?;
-        let Launched { mut child, device, connection, waiting } =
-            Launch { prefixes, start: Start::Process(process) }.start().map_err(refused)?;
-        let failed = |error| refused(Error::from(error).to_string());
-        let signals = signals().map_err(failed)?;
-        let session = session(context, &tree, device)?;
-        let moved = waiting.go().map_err(refused);
-        // It ends by itself.
-        let _ = child.wait();
-        moved?;
-        let _ = writeln!(io::stderr(), "attached to {}; Ctrl-C takes the trees away", name(process));
-        let busy = Arc::new(Mutex::new(()));
-        Namespace::of(process)
-            .and_then(|namespace| on_signal(signals, namespace, connection, &busy))
-            .map_err(failed)?;
-        session.wait();
-        // Directories that were made for trees may still be removed.
-        drop(lock(&busy));
+        let launch = Launch { prefixes, start: Start::Process(process) };
+        match begin(via, &launch, process).map_err(refused)? {
+            Begun::Namespace(launched) => in_namespace(context, &tree, launched, process)?,
+            Begun::Seccomp(kept) => {
+                let notified = serve(context, &tree, (&launch.prefixes, urls), (kept, Self::NAME), false)?;
+                answer(&notified, process).map_err(|error| refused(Error::from(error).to_string()))?;
+                let lost = notified.finish();
+                if !lost.is_empty() {
+                    return Err(Failure::serious(lost.join("; ")));
+                }
+            }
+        }
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience))
     }
+}
+
+/// A process that waits for its trees.
+enum Begun {
+    Namespace(Launched),
+    Seccomp(Kept),
+}
+
+/// Begins in the first way that is possible for a process.
+fn begin(via: Via, launch: &Launch, process: u32) -> Result<Begun, String> {
+    let why = match via {
+        Via::Seccomp => None,
+        Via::Auto | Via::Namespace => match launch.start() {
+            Ok(launched) => return Ok(Begun::Namespace(launched)),
+            Err(why) if via == Via::Namespace => return Err(why),
+            Err(why) => Some(why),
+        },
+    };
+    Kept::attach(process, &launch.prefixes).map(Begun::Seccomp).map_err(|other| match why {
+        Some(why) if why != other => format!("namespace: {why}; seccomp: {other}"),
+        _ => other,
+    })
+}
+
+/// Says that the trees are there.
+fn say(process: u32) {
+    let _ = writeln!(io::stderr(), "attached to {}; Ctrl-C takes the trees away", name(process));
+}
+
+/// Waits until the programs have ended, or the trees are taken away; then until files that are open for writing are closed and stored.
+fn answer(notified: &Notified, process: u32) -> io::Result<()> {
+    let mut signals = signals()?;
+    say(process);
+    while !notified.ends_within(POLL) && !notified.is_detached() && signals.pending().next().is_none() {}
+    notified.detach();
+    let mut is_told = false;
+    while notified.is_written() && !notified.ends_within(POLL) {
+        if !std::mem::replace(&mut is_told, true) {
+            let _ = writeln!(
+                io::stderr(),
+                "outrigger attach: files are open for writing, and are stored when they are closed; Ctrl-C does not wait for that"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Serves trees to a process that enters a namespace.
+fn in_namespace(context: &Context, tree: &Tree, launched: Launched, process: u32) -> Result<(), Failure> {
+    let refused = |why: String| Failure::serious(format!("cannot attach: {why}"));
+    let Launched { mut child, device, connection, waiting } = launched;
+    let failed = |error| refused(Error::from(error).to_string());
+    let signals = signals().map_err(failed)?;
+    let session = session(context, tree, device)?;
+    let moved = waiting.go().map_err(refused);
+    // It ends by itself.
+    let _ = child.wait();
+    moved?;
+    say(process);
+    let busy = Arc::new(Mutex::new(()));
+    Namespace::of(process)
+        .and_then(|namespace| on_signal(signals, namespace, connection, &busy))
+        .map_err(failed)?;
+    session.wait();
+    // Directories that were made for trees may still be removed.
+    drop(lock(&busy));
+    Ok(())
 }
 
 impl Run for Detach {
@@ -108,9 +182,13 @@ impl Run for Detach {
 
     fn run(self, _: &Context) -> Result<(), Failure> {
         let process = self.process;
+        let failed = |why: String| Failure::new(format!("process {process}: {why}"));
+        if detach_kept(process).map_err(failed)? {
+            return Ok(());
+        }
         let namespace = Namespace::of(process)
             .map_err(|error| Failure::new(format!("process {process}: {}", Error::from(error))))?;
-        namespace.detach(None).map_err(|why| Failure::new(format!("process {process}: {why}")))
+        namespace.detach(None).map_err(failed)
     }
 }
 

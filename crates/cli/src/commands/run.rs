@@ -42,7 +42,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(10);
 /// Programs that end with the one that was run do so soon; after that it is said that others are waited for.
 const SOON: Option<Duration> = Some(Duration::from_secs(1));
 /// How often it is looked then whether a signal has come.
-const POLL: Duration = Duration::from_millis(100);
+pub const POLL: Duration = Duration::from_millis(100);
 /// How long storing what the program has written may take in the end.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -148,7 +148,7 @@ pub struct Trees {
     no_hosts: bool,
     /// Let URLs be names of files: https://HOST/PATH for /https/HOST/PATH. Takes --via seccomp.
     #[arg(long, conflicts_with = "no_hosts")]
-    urls: bool,
+    pub urls: bool,
     /// Refuse every change of the trees.
     #[arg(long)]
     read_only: bool,
@@ -181,7 +181,7 @@ impl crate::run::Run for Run {
             None => Start::Program(self.command),
         };
         let via = if overlay.is_some() { Via::Namespace } else { self.via.with_urls(self.trees.urls)? };
-        let urls = self.trees.urls(&prefixes);
+        let urls = self.trees.urls_of(&prefixes);
         let launch = Launch { prefixes, start };
         // By the gate, a program finds by itself that there is no local directory 'https:'.
         let gate = !self.no_gate && !self.trees.urls;
@@ -282,7 +282,7 @@ impl Trees {
     }
 
     /// Which URLs are names of files: of schemes whose hosts have one of these prefixes.
-    pub fn urls(&self, prefixes: &[Prefix]) -> Urls {
+    pub fn urls_of(&self, prefixes: &[Prefix]) -> Urls {
         let is_shown = |scheme: &&str| prefixes.iter().any(|prefix| prefix.name == *scheme);
         let known = schemes().filter(|scheme| self.urls && is_shown(scheme));
         let schemes = known.map(|name| Scheme { name, decodes: READ_ONLY.contains(&name) });

@@ -11,6 +11,7 @@ use crate::root::{self, Root};
 use rustix::process::geteuid;
 use rustix::thread::ThreadNameSpaceType;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -58,24 +59,39 @@ impl Target {
 /// Whether a process can be moved, as far as that is known before it is tried.
 pub(crate) fn check(pid: u32) -> Result<(), String> {
     let what = format!("process {pid}");
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(failed(&what))?;
-    let field = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name));
-        value.map(str::trim).unwrap_or_default()
-    };
-    let user = field("Uid:").split_whitespace().nth(1).unwrap_or_default();
-    if user != geteuid().as_raw().to_string() {
-        return Err(format!("{what} is one of user {user}: attach to it as that user"));
-    }
-    let threads = field("Threads:");
+    let threads = field(pid, "Threads:")?;
     if threads != "1" {
         return Err(format!(
             "{what} has {threads} threads, and Linux has only a process with one enter a namespace: start the program with `outrigger run`"
         ));
     }
-    if field("Seccomp:") != "0" {
+    check_alike(pid)
+}
+
+/// What a process is, as the kernel shows it in a line of this name.
+fn field(pid: u32, name: &str) -> Result<String, String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no process {pid}"),
+        _ => failed(format_args!("process {pid}"))(error),
+    })?;
+    let value = status.lines().find_map(|line| line.strip_prefix(name));
+    Ok(value.unwrap_or_default().trim().to_owned())
+}
+
+/// Whether a process is one of this user, in the file system of this process, and without a filter of its own.
+pub(crate) fn check_alike(pid: u32) -> Result<(), String> {
+    let what = format!("process {pid}");
+    if field(pid, "State:")?.starts_with(['Z', 'X']) {
+        return Err(format!("{what} has ended, or its first thread has"));
+    }
+    let users = field(pid, "Uid:")?;
+    let user = users.split_whitespace().nth(1).unwrap_or_default();
+    if user != geteuid().as_raw().to_string() {
+        return Err(format!("{what} is one of user {user}: attach to it as that user"));
+    }
+    if field(pid, "Seccomp:")? != "0" {
         return Err(format!(
-            "{what} has a filter of system calls (seccomp), which may end it if it enters a namespace"
+            "{what} has a filter of system calls (seccomp), which may end it for what attaching takes"
         ));
     }
     if identity(format!("/proc/{pid}/root")) != identity("/") {

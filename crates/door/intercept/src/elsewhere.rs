@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Other processors than x86-64, whose system calls are not known here: no program comes under a filter.
 
+use crate::kept::Kept;
 use crate::launch::Prefix;
 use crate::urls::Urls;
 use outrigger_client::Client;
-use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// Programs whose calls are answered: none.
@@ -19,7 +17,7 @@ impl Notified {
     /// # Errors
     /// Always.
     pub fn serve(
-        _: OwnedFd,
+        _: Kept,
         _: &[Prefix],
         _: Urls,
         _: Client,
@@ -40,18 +38,23 @@ impl Notified {
         match *self {}
     }
 
+    /// Whether trees are shown no more.
+    pub fn is_detached(&self) -> bool {
+        match *self {}
+    }
+
+    /// Shows no trees any more.
+    pub fn detach(&self) {
+        match *self {}
+    }
+
+    /// Whether files are open for writing.
+    pub fn is_written(&self) -> bool {
+        match *self {}
+    }
+
     /// Ends it.
     pub fn finish(self) -> Vec<String> {
         match self {}
     }
-}
-
-/// Whether this program was started to be a keeper: never.
-pub fn is_keeper(_: &OsStr) -> bool {
-    false
-}
-
-/// Fails.
-pub fn keep(_: impl Iterator<Item = OsString>) -> ExitCode {
-    ExitCode::FAILURE
 }

@@ -10,8 +10,8 @@ use crate::namespace::isolate;
 use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
 use crate::{
-    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, NOT_EXECUTABLE,
-    NOT_FOUND, NOT_STARTED, WHOLE,
+    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, INJECT, KEEP, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME,
+    NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, WHOLE,
 };
 use outrigger_host::{MountEntry, receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};
@@ -28,7 +28,7 @@ use std::process::{Command, ExitCode};
 
 /// Whether this program was started under this name to become another one, or to move one.
 pub fn is_enter(program: &OsStr) -> bool {
-    Path::new(program).file_name().is_some_and(|name| name == NAME)
+    Path::new(program).file_name().is_some_and(|name| name == NAME || name == KEEPER)
 }
 
 /// Does what the arguments, after the name, say. Executing a program returns only if that fails.
@@ -58,6 +58,10 @@ enum Wanted {
     Process(u32),
     /// The same process, which is to enter the namespaces of another one.
     Move(u32, u32),
+    /// The same process, whose calls the server is to answer.
+    Inject(u32),
+    /// A program that the server has started: its listener is to be kept.
+    Keep(u32),
     /// A process that runs is to see them no more: those of a connection, or all.
     Detach(u32, Option<u32>),
 }
@@ -85,6 +89,8 @@ impl Order {
             }
             ATTACH => Wanted::Process(pid()?),
             MOVE => Wanted::Move(pid()?, arguments.next()?.to_str()?.parse().ok()?),
+            INJECT => Wanted::Inject(pid()?),
+            KEEP => Wanted::Keep(pid()?),
             DETACH => {
                 let connection = arguments.next().map(|number| number.to_str()?.parse().ok());
                 Wanted::Detach(pid()?, connection.map_or(Some(None), |number| number.map(Some))?)
@@ -112,6 +118,8 @@ impl Order {
             }
             Wanted::Process(pid) => self.attach(socket, *pid).map_err(not_started),
             Wanted::Move(pid, namespace) => move_process(*pid, *namespace).map_err(not_started),
+            Wanted::Inject(pid) => inject_and_keep(socket, *pid).map_err(not_started),
+            Wanted::Keep(pid) => keep_sent(socket, *pid).map_err(not_started),
             Wanted::Detach(pid, connection) => detach(*pid, *connection).map_err(not_started),
         }
     }
@@ -169,6 +177,34 @@ fn enter_filter(socket: &OwnedFd, gate: bool) -> Result<(), String> {
     return_to(here)
 }
 
+/// Has the server answer the calls of a process that runs, and keeps its listener.
+#[cfg(target_arch = "x86_64")]
+fn inject_and_keep(socket: &OwnedFd, pid: u32) -> Result<(), String> {
+    let listener = crate::notify::inject(pid)?;
+    crate::notify::keep(pid, listener, socket.try_clone().map_err(failed("the server"))?)
+}
+
+/// Keeps the listener that the server sends.
+#[cfg(target_arch = "x86_64")]
+fn keep_sent(socket: &OwnedFd, pid: u32) -> Result<(), String> {
+    let received = receive_with(socket, &mut [0; LISTENING.len()], RecvFlags::empty());
+    let (_, mut files) = received.map_err(failed("the server"))?;
+    let listener = files.pop().ok_or("the server has ended")?;
+    crate::notify::keep(pid, listener, socket.try_clone().map_err(failed("the server"))?)
+}
+
+/// Which system calls there are is known of one kind of processor.
+#[cfg(not(target_arch = "x86_64"))]
+fn inject_and_keep(_: &OwnedFd, _: u32) -> Result<(), String> {
+    Err("system calls are answered on x86-64 only".to_owned())
+}
+
+/// There is nothing to be kept then.
+#[cfg(not(target_arch = "x86_64"))]
+fn keep_sent(socket: &OwnedFd, pid: u32) -> Result<(), String> {
+    inject_and_keep(socket, pid)
+}
+
 /// Which system calls there are is known of one kind of processor.
 #[cfg(not(target_arch = "x86_64"))]
 fn enter_filter(_: &OwnedFd, _: bool) -> Result<(), String> {
@@ -209,7 +245,7 @@ fn execute(program: &OsStr, arguments: &[OsString]) -> (u8, String) {
 }
 
 /// The descriptor of this number, which the process was started with; execve(2) closes it.
-pub(crate) fn own(number: RawFd) -> Option<OwnedFd> {
+fn own(number: RawFd) -> Option<OwnedFd> {
     // SAFETY: the borrow lasts for one fcntl(2), which says EBADF when nothing is open under the number.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl_setfd(borrowed, FdFlags::CLOEXEC).ok()?;

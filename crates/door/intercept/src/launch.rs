@@ -2,8 +2,10 @@
 //! The side of the process that serves: starts a program in a file system of its own, or has one that runs moved there.
 
 use crate::failed;
-use crate::{ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, WHOLE};
-use outrigger_host::{give_umask_back, receive_with, send_with, take_umask};
+use crate::{
+    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, WHOLE,
+};
+use outrigger_host::{Confined, give_umask_back, receive_with, send_with, take_umask};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
@@ -14,7 +16,7 @@ use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// How long an order about processes may take.
@@ -229,6 +231,15 @@ fn order(what: &str, processes: &[u32]) -> Result<(), String> {
     ended
 }
 
+/// Starts this program again for an order about a process; the socket is its standard input. It stays when this process is gone, so it
+/// has nothing else of it. Other threads may start processes: these do not inherit the socket.
+pub(crate) fn order_with_socket(what: &str, pid: u32, socket: OwnedFd) -> Result<(), String> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(KEEPER).args(["0", "0", what, &pid.to_string()]).stdin(socket);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").confined(&[]).env_clear();
+    command.spawn().map(drop).map_err(failed("no process can be started"))
+}
+
 /// Waits until a process has done what it was started for: it closes the socket then.
 fn end(socket: &OwnedFd) -> Result<(), String> {
     let mut message = [0; MESSAGE_MAX];
@@ -254,7 +265,7 @@ impl Waiting {
 }
 
 /// Two ends of a connection that keeps messages apart, the second one for a process that is started.
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 

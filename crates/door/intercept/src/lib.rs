@@ -8,6 +8,7 @@
 //! | `enter.rs` | the side of the process that becomes the program: enters the namespace, mounts, executes it |
 //! | `attach.rs` | prepares a namespace for a process that runs, or adds to the one that it has |
 //! | `mover.rs` | has a process that runs enter a namespace |
+//! | `kept.rs` | calls of a program that another process goes on to answer when the server is gone |
 //! | `tracee.rs` | a process that is stopped, and made to call the system |
 //! | `notify/` | the other mechanism: answers to system calls (`elsewhere.rs` where these are not known) |
 //! | `namespace.rs` | mount namespaces: a new one, and that of another process |
@@ -24,6 +25,7 @@ mod attach;
 #[cfg(not(target_arch = "x86_64"))]
 mod elsewhere;
 mod enter;
+mod kept;
 mod launch;
 #[cfg(target_arch = "x86_64")]
 mod mover;
@@ -38,11 +40,12 @@ mod urls;
 mod whole;
 
 #[cfg(not(target_arch = "x86_64"))]
-pub use elsewhere::{Notified, is_keeper, keep};
+pub use elsewhere::Notified;
 pub use enter::{is_enter, run};
+pub use kept::{Kept, detach_kept};
 pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Waiting};
 #[cfg(target_arch = "x86_64")]
-pub use notify::{Notified, is_keeper, keep};
+pub use notify::Notified;
 pub use one_user::OneUser;
 pub use urls::{Scheme, Url, Urls};
 
@@ -52,6 +55,8 @@ use std::io;
 
 /// The name this program is started under to become the program of the user.
 const NAME: &str = "outrigger-enter";
+/// The same for the process that keeps a listener: it is seen for longer.
+const KEEPER: &str = "outrigger-keep";
 /// The order to execute a program.
 const EXECUTE: &str = "execute";
 /// The order to execute a program whose root directory is a tree.
@@ -64,6 +69,10 @@ const GATE: &str = "gate";
 const ATTACH: &str = "attach";
 /// The order to have a process enter a namespace.
 const MOVE: &str = "move";
+/// The order to put a process under a filter, and keep its listener.
+const INJECT: &str = "inject";
+/// The order to keep the listener of a program.
+const KEEP: &str = "keep";
 /// The order to take trees away from a process.
 const DETACH: &str = "detach";
 /// What the server says when the trees answer.

@@ -21,8 +21,8 @@ const UNTOLD: Duration = Duration::from_millis(10);
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The code segment of processes of 64 bits.
 const CODE_64: u64 = 0x33;
-/// The size of a page, which is mapped for arguments in memory.
-const PAGE: usize = 4096;
+/// The size of the memory that is mapped for arguments: a path and more.
+const PAGES: usize = 8192;
 /// All signals.
 const ALL: u64 = u64::MAX;
 /// What a stop for a system call is marked with (`PTRACE_O_TRACESYSGOOD`).
@@ -141,10 +141,24 @@ impl Tracee {
         bytes: &[u8],
         arguments: impl FnOnce(u64) -> [u64; 6],
     ) -> Result<u64, Errno> {
-        let length = bytes.len().next_multiple_of(PAGE) as u64;
+        self.call_with_pointers(number, |_| bytes.to_vec(), arguments)
+    }
+
+    /// The same with bytes that depend on their address, and fit into the memory for arguments.
+    ///
+    /// # Errors
+    /// Those of [`Self::call_with`].
+    pub(crate) fn call_with_pointers(
+        &mut self,
+        number: i64,
+        bytes: impl FnOnce(u64) -> Vec<u8>,
+        arguments: impl FnOnce(u64) -> [u64; 6],
+    ) -> Result<u64, Errno> {
+        let length = PAGES as u64;
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let address = self.call(libc::SYS_mmap, [0, length, access as u64, kind as u64, u64::MAX, 0])?;
-        let result = self.write(address, bytes).and_then(|()| self.call(number, arguments(address)));
+        let result =
+            self.write(address, &bytes(address)).and_then(|()| self.call(number, arguments(address)));
         self.call(libc::SYS_munmap, [address, length, 0, 0, 0, 0])?;
         result
     }

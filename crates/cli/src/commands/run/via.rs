@@ -8,7 +8,7 @@ use crate::trees::Tree;
 use clap::ValueEnum;
 use outrigger_client::{Client, Settings};
 use outrigger_core::{Credentials, Runtime};
-use outrigger_door_intercept::{Filtered, Launch, Launched, Notified, Prefix, Start, Urls};
+use outrigger_door_intercept::{Filtered, Kept, Launch, Launched, Notified, Prefix, Start, Urls};
 use outrigger_host::{allow_descriptors, users_state};
 use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -112,16 +112,9 @@ pub fn answer(
     // Where only ancestors may look at a process (yama(5)), this one has to be that of all.
     set_child_subreaper(Some(Pid::INIT)).map_err(|error| failed(error.into()))?;
     let Filtered { mut child, listener, waiting, gate } = filtered;
-    let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let settings = Settings {
-        cred: Credentials::new(uid, gid),
-        timeout: context.options().timeout.filter(|timeout| !timeout.is_zero()),
-        ..Settings::default()
-    };
-    let client = Client::new(Arc::clone(&tree.service), runtime, settings);
-    let notified = Notified::serve(listener, prefixes, urls, client, &std::env::temp_dir(), kept(), gate)
-        .map_err(|why| Failure::serious(format!("the trees cannot be served: {why}")))?;
+    let kept = Kept::start(child.id(), &listener).map_err(not_served)?;
+    drop(listener);
+    let notified = serve(context, tree, (prefixes, urls), (kept, "run"), gate)?;
     let phase = Arc::new(Phase::default());
     forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
     let executed = waiting.go();
@@ -155,6 +148,30 @@ fn answered((calls, gates): (u64, Option<u64>)) -> String {
         None => "no gate for local files".to_owned(),
     };
     format!("{calls} system calls were answered; {gate}")
+}
+
+/// Trees cannot be served.
+fn not_served(why: String) -> Failure {
+    Failure::serious(format!("the trees cannot be served: {why}"))
+}
+
+/// Answers calls for a command with what is in a tree.
+pub fn serve(
+    context: &Context,
+    tree: &Tree,
+    (prefixes, urls): (&[Prefix], Urls),
+    calls: (Kept, &'static str),
+    gate: bool,
+) -> Result<Notified, Failure> {
+    let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let settings = Settings {
+        cred: Credentials::new(uid, gid),
+        timeout: context.options().timeout.filter(|timeout| !timeout.is_zero()),
+        ..Settings::default()
+    };
+    let client = Client::new(Arc::clone(&tree.service), runtime, settings);
+    Notified::serve(calls, prefixes, urls, client, &std::env::temp_dir(), unsaved(), gate).map_err(not_served)
 }
 
 /// Waits for the program. A thread that stops it for a moment (ptrace) is the one to wait for that, so its end alone is waited for here.
@@ -193,7 +210,7 @@ fn reap(program: Option<Pid>) {
 }
 
 /// Where content goes that no tree takes.
-fn kept() -> PathBuf {
+fn unsaved() -> PathBuf {
     users_state().unwrap_or_else(std::env::temp_dir).join("outrigger/unsaved")
 }
 

@@ -2,6 +2,7 @@
 //! The content of files in the mirror: fetched when a file is opened, and stored in the tree after it was written to.
 
 use super::mirror::{lock, os};
+use super::say;
 use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
@@ -13,7 +14,7 @@ use rustix::io::{pread, pwrite};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
-use std::io::{self, Write};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -408,6 +409,17 @@ impl Contents {
         }
     }
 
+    /// Whether a program has a file open for writing. What others have closed is stored, if that is possible.
+    pub(crate) fn are_written(&self) -> bool {
+        let all: Vec<_> = lock(&self.all).values().cloned().collect();
+        all.iter().any(|content| {
+            let mut content = lock(content);
+            // The user was told.
+            let _ = self.settle(&mut content);
+            content.writing.as_ref().is_some_and(|writing| !writing.is_closed())
+        })
+    }
+
     /// Stores everything that is left. What cannot be stored goes to the directory `keep`; answers what was lost to the trees. With
     /// `early`, programs go on: what they have open for writing is lost, too.
     pub(crate) fn finish(&self, keep: &Path, early: bool) -> Vec<String> {
@@ -445,7 +457,7 @@ fn tell(content: &mut Content, error: &Error) {
     let Content { path, writing: Some(writing), .. } = content else { return };
     if !std::mem::replace(&mut writing.told, true) {
         let path = String::from_utf8_lossy(path);
-        let _ = writeln!(io::stderr(), "outrigger run: '{path}': what was written cannot be stored: {error}");
+        say(format_args!("'{path}': what was written cannot be stored: {error}"));
     }
 }
 

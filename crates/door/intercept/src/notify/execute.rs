@@ -7,11 +7,11 @@ use super::mirror::lock;
 use super::names::{Found, How, Where, as_path};
 use super::process::Process;
 use super::redirect::{SLOT, redirect, slot};
+use super::say;
 use super::server::{Reply, Server};
 use outrigger_core::{Errno, FileKind, Result};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::pread;
-use std::io::{self, Write};
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -254,11 +254,10 @@ impl Server {
         match redirect(&self.listener, *call, bytes, arguments) {
             Ok(()) => Ok(Reply::Answered),
             Err(errno) => {
-                let _ = writeln!(
-                    io::stderr(),
-                    "outrigger run: '{what}': process {} cannot be stopped by ptrace(2), which executing files of trees and changing to their directories takes: {errno}",
+                say(format_args!(
+                    "'{what}': process {} cannot be stopped by ptrace(2), which executing files of trees and changing to their directories takes: {errno}",
                     call.pid
-                );
+                ));
                 Err(Errno::EACCES.into())
             }
         }

@@ -1,119 +1,155 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that answers calls when the server has died: without anybody who holds the listener, the kernel would know none of them any
-//! more, and programs could not even open local files.
+//! A process that answers calls when the server has died, and hands them to the next server: without anybody who holds the listener, the
+//! kernel would know none of them any more, and programs could not even open local files.
 //!
-//! It is this program under another name, in a session of its own, so that the terminal does not end it, and holds nothing but the listener,
-//! a descriptor of the server's process, and the server's list of calls without an answer. While the server lives it waits. Then local files
-//! are the kernel's, and everything in trees is `ENOTCONN`, as without the server of a mount: the kernel must not see such a path, because
-//! there may be a local directory under the prefix, and the working directory of a program may be one in the mirror, from which nothing
-//! is stored in the tree any more.
+//! It is this program under another name, in a session of its own, so that the terminal does not end it, and holds nothing but the listener, a
+//! connection to the server, and the server's list of calls without an answer. While the server lives it waits. When the server is gone, local
+//! files are the kernel's, and everything in trees is `ENOTCONN`, as without the server of a mount: the kernel must not see such a path,
+//! because there may be a local directory under the prefix, and the working directory of a program may be one in the mirror, from which
+//! nothing is stored in the tree any more. If the server had taken the trees away before, only the latter is left of that.
 
 use super::decode::Asked;
+use super::gate;
 use super::listener::{Call, Listener};
 use super::names::{Names, Where};
 use super::process::Process;
 use super::progress::Progress;
-use crate::enter::own;
 use crate::failed;
-use crate::launch::Prefix;
+use crate::kept::{ATTACH_TO, BUSY, DETACH, Shows, STORED, address};
+use crate::{KEEPER, LISTENING};
 use outrigger_core::{Errno, Result};
-use outrigger_host::Confined;
+use outrigger_host::{receive_with, send_with};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{PidfdFlags, getpid, pidfd_open, setsid};
-use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use rustix::net::RecvFlags;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{geteuid, setsid};
+use rustix::thread::set_name;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// The name this program is started under to be a keeper.
-const NAME: &str = "outrigger-keeper";
-/// What a tree is called there, in which no file can be found any more.
-const TREE: &str = "tree";
 /// How many calls may have been interrupted between the last one that was written down and one that was received just before the server
 /// died.
 const GONE_MAX: u64 = 1024;
+/// How long a process that connects may take to say what for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The process, as the server has it.
-pub(crate) struct Keeper(Child);
+/// What the process knows.
+struct Keeper {
+    listener: Listener,
+    progress: Progress,
+    server: Option<OwnedFd>,
+    /// What the server shows; none before it has begun.
+    shown: Option<Shown>,
+    /// They wait until the server has stored what programs wrote.
+    detaching: Vec<UnixStream>,
+    /// Where the next server asks; none where the system lets no process have power over others of its user.
+    door: Option<UnixListener>,
+}
+
+/// What a server shows.
+struct Shown {
+    names: Names,
+    mirror: PathBuf,
+    /// The memory of programs that reach local files by themselves.
+    gate: Option<OwnedFd>,
+}
+
+/// Hands the listener of process `pid` to the server at the other end of a socket, and stays until no program is under its filter.
+///
+/// # Errors
+/// A sentence about what this system does not permit; the listener is closed then.
+pub(crate) fn keep(pid: u32, listener: OwnedFd, server: OwnedFd) -> std::result::Result<(), String> {
+    // Neither the end of a terminal nor Ctrl-C is to reach it.
+    nix::sys::signal::SigSet::all().thread_block().map_err(failed("signals"))?;
+    let _ = (setsid(), set_name(&CString::new(KEEPER).unwrap_or_default()));
+    let mut keeper = Keeper {
+        listener: Listener::new(listener),
+        progress: Progress::new().map_err(failed("no memory"))?,
+        server: None,
+        shown: None,
+        detaching: Vec::new(),
+        door: if may_be_traced() { open_door(pid) } else { None },
+    };
+    keeper.hand_to(server);
+    keeper.attend().map_err(failed("the keeper"))
+}
+
+/// Where the next server asks.
+fn open_door(pid: u32) -> Option<UnixListener> {
+    address(pid).and_then(|address| UnixListener::bind_addr(&address)).ok()
+}
+
+/// Whether other processes of the user may have power over the program: the one that answers its calls has that.
+fn may_be_traced() -> bool {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    geteuid().is_root() || ["", "0"].contains(&scope.trim())
+}
 
 impl Keeper {
-    /// Starts it. Other threads may start processes: these do not inherit its descriptors.
-    ///
-    /// # Errors
-    /// A sentence about what the system refuses.
-    pub(crate) fn start(
-        listener: &Listener,
-        progress: &Progress,
-        prefixes: &[Prefix],
-        mirror: &Path,
-    ) -> std::result::Result<Self, String> {
-        let server = pidfd_open(getpid(), PidfdFlags::empty()).map_err(failed("no descriptor"))?;
-        let files = [listener.as_fd(), server.as_fd(), progress.as_fd()].map(|file| file.as_raw_fd());
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0(NAME).args(files.map(|file| file.to_string())).arg(mirror);
-        command.args(prefixes.iter().map(|prefix| &prefix.path));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.current_dir("/").confined(&files).env_clear();
-        // SAFETY: between fork and exec one system call runs, without pointers.
-        unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
-        command.spawn().map(Keeper).map_err(failed("no process can be started"))
+    /// Makes a process the server. One that is gone already is seen to be so. It is told where the copies of the last one are.
+    fn hand_to(&mut self, server: OwnedFd) {
+        let mirror = self.shown.as_ref().map_or(&b""[..], |shown| shown.mirror.as_os_str().as_bytes());
+        let _ = send_with(
+            &server,
+            &[LISTENING, mirror].concat(),
+            &[self.listener.as_fd(), self.progress.as_fd()],
+        );
+        self.server = Some(server);
     }
 
-    /// Ends it: no program is left.
-    pub(crate) fn end(mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Whether this program was started under this name to be a keeper.
-pub fn is_keeper(program: &OsStr) -> bool {
-    Path::new(program).file_name().is_some_and(|name| name == NAME)
-}
-
-/// Does what the arguments, after the name, say: waits until the server dies, and answers calls then. Ends when no program is left.
-pub fn keep(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(keeping) = Keeping::parse(arguments) else { return ExitCode::FAILURE };
-    if keeping.outlives_server() {
-        keeping.answer_left();
-        keeping.answer();
-    }
-    ExitCode::SUCCESS
-}
-
-/// The process, as it has itself.
-struct Keeping {
-    listener: Listener,
-    server: OwnedFd,
-    progress: Progress,
-    names: Names,
-}
-
-impl Keeping {
-    fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
-        let mut file = || own(arguments.next()?.to_str()?.parse().ok()?);
-        let (listener, server, progress) = (file()?, file()?, file()?);
-        let mirror = PathBuf::from(arguments.next()?);
-        let prefixes = arguments.map(|path| Prefix { path: path.into(), name: TREE.into() });
-        let names = Names::new(&prefixes.collect::<Vec<_>>(), None, &mirror).ok()?;
-        let progress = Progress::of(progress).ok()?;
-        Some(Keeping { listener: Listener::new(listener), server, progress, names })
+    /// Does what comes, until there are no programs any more.
+    fn attend(&mut self) -> io::Result<()> {
+        loop {
+            let calls = if self.server.is_none() { PollFlags::IN } else { PollFlags::empty() };
+            let mut files = vec![PollFd::new(&self.listener, calls)];
+            files.extend(self.server.as_ref().map(|server| PollFd::new(server, PollFlags::IN)));
+            files.extend(self.door.as_ref().map(|door| PollFd::new(door, PollFlags::IN)));
+            rustix::io::retry_on_intr(|| poll(&mut files, None))?;
+            let came: Vec<PollFlags> = files.iter().map(PollFd::revents).collect();
+            if came[0].intersects(PollFlags::HUP | PollFlags::ERR) {
+                return Ok(());
+            }
+            if self.server.is_some() && !came[1].is_empty() {
+                self.hear();
+            } else if self.door.is_some() && came.last().is_some_and(|came| !came.is_empty()) {
+                self.admit();
+            } else if came[0].contains(PollFlags::IN)
+                && let Some(call) = self.listener.receive()?
+            {
+                self.handle(&call);
+            }
+        }
     }
 
-    /// Waits until the server has died; `false` when the programs have ended before.
-    fn outlives_server(&self) -> bool {
-        let mut files =
-            [PollFd::new(&self.listener, PollFlags::empty()), PollFd::new(&self.server, PollFlags::IN)];
-        while poll(&mut files, None) == Err(rustix::io::Errno::INTR) {}
-        files[0].revents().is_empty()
+    /// The server says what it shows, or is gone.
+    fn hear(&mut self) {
+        let Some(server) = &self.server else { return };
+        let mut message = vec![0; Shows::SIZE_MAX];
+        let heard = receive_with(server, &mut message, RecvFlags::empty());
+        let (length, files) = heard.unwrap_or_default();
+        match &message[..length] {
+            [] => self.take_over(),
+            DETACH => self.show_nothing(),
+            STORED => self.detaching.clear(),
+            shows => self.shown = Shown::of(shows, files),
+        }
     }
 
-    /// Answers what the server had received.
-    fn answer_left(&self) {
-        self.progress.left().iter().for_each(|call| self.handle(call));
+    /// The server is gone. What it had received is answered first; programs ask about all files from now on.
+    fn take_over(&mut self) {
+        self.server = None;
+        self.detaching.clear();
+        if let Some(gate) = self.shown.as_ref().and_then(|shown| shown.gate.as_ref()) {
+            // It fails where there is no memory; what programs find by themselves is local then.
+            let _ = gate::close(gate);
+        }
+        self.progress.take().iter().for_each(|call| self.handle(call));
         let Some(newest) = self.progress.newest() else { return };
         // It may have died before it wrote the last one down. The kernel numbers calls in the order in which it passes them on. What the call
         // is, is not known; nothing of it was done.
@@ -127,36 +163,61 @@ impl Keeping {
         }
     }
 
-    /// Answers calls until there are no programs.
-    fn answer(&self) {
-        loop {
-            let mut listener = [PollFd::new(&self.listener, PollFlags::IN)];
-            match poll(&mut listener, None) {
-                Err(rustix::io::Errno::INTR) => continue,
-                Ok(_) if listener[0].revents() == PollFlags::IN => {}
-                _ => return,
+    /// There are no trees any more.
+    fn show_nothing(&mut self) {
+        if let Some(shown) = &mut self.shown {
+            shown.names = Names::without_trees(&shown.mirror);
+        }
+    }
+
+    /// A process connects: the next server, or one that wants this one to take the trees away.
+    fn admit(&mut self) {
+        let Some(Ok((stream, _))) = self.door.as_ref().map(UnixListener::accept) else { return };
+        let is_own =
+            socket_peercred(&stream).is_ok_and(|peer| [geteuid().as_raw(), 0].contains(&peer.uid.as_raw()));
+        if !is_own {
+            return;
+        }
+        let mut wish = [0; 1];
+        let limited = stream.set_read_timeout(Some(PATIENCE));
+        if limited.and_then(|()| receive_with(&stream, &mut wish, RecvFlags::empty())).is_err() {
+            return;
+        }
+        match (&wish[..], &self.server) {
+            (ATTACH_TO, None) => self.hand_to(stream.into()),
+            (ATTACH_TO, Some(_)) => {
+                let _ = send_with(&stream, BUSY, &[]);
             }
-            match self.listener.receive() {
-                Ok(Some(call)) => self.handle(&call),
-                Ok(None) if self.listener.ends_within(Duration::ZERO) => return,
-                Ok(None) => {}
-                Err(_) => return,
-            }
+            (DETACH, Some(server)) if send_with(server, DETACH, &[]).is_ok() => self.detaching.push(stream),
+            (DETACH, None) => self.show_nothing(),
+            _ => {}
         }
     }
 
     fn handle(&self, call: &Call) {
-        match self.check(call) {
+        let checked = self.shown.as_ref().map_or(Ok(()), |shown| shown.names.check(call));
+        match checked {
             Ok(()) => self.listener.pass(call),
             Err(error) => self.listener.answer(call, Err(error.errno.0)),
         }
     }
+}
 
+impl Shown {
+    /// What the server says with [`Shows`].
+    fn of(message: &[u8], mut files: Vec<OwnedFd>) -> Option<Self> {
+        let Shows { mirror, prefixes } = Shows::parse(message)?;
+        let names = Names::new(&prefixes, None, &mirror).ok()?;
+        Some(Shown { names, mirror, gate: files.pop() })
+    }
+}
+
+impl Names {
     /// Whether a call concerns local files only.
     ///
     /// # Errors
     /// What it gets otherwise.
-    fn check(&self, call: &Call) -> Result<()> {
+    pub(super) fn check(&self, call: &Call) -> Result<()> {
         let process = Process { thread: call.pid.cast_signed() };
         let request = match Asked::of(call) {
             Ok(Some(request)) => request,
@@ -170,7 +231,7 @@ impl Keeping {
             _ => {}
         }
         for (at, how) in request.places() {
-            match process.find(&self.names, at, how, &|| ())? {
+            match process.find(self, at, how, &|| ())? {
                 Where::Local | Where::Fixed(_) => {}
                 Where::Beyond(_) | Where::Tree(_) => return Err(Errno::ENOTCONN.into()),
             }
@@ -181,7 +242,7 @@ impl Keeping {
     /// The same where only ancestors may read the memory of a program (yama(5)), which the keeper is not: the paths are not known. Without a
     /// local directory under a prefix, one that begins at the root leads to no other file than it did.
     fn check_unread(&self, call: &Call, process: Process) -> Result<()> {
-        if self.names.covers {
+        if self.covers {
             return Err(Errno::ENOTCONN.into());
         }
         let [first, _, third, ..] = call.data.args.map(|argument| argument as i32);
@@ -190,7 +251,7 @@ impl Keeping {
 
     /// Whether a file that a program has open, or its working directory, is a local one.
     fn check_open(&self, process: Process, file: i32) -> Result<()> {
-        let is_copy = process.file(file).is_ok_and(|path| self.names.shown(&path).is_some());
+        let is_copy = process.file(file).is_ok_and(|path| self.shown(&path).is_some());
         if is_copy { Err(Errno::ENOTCONN.into()) } else { Ok(()) }
     }
 }

@@ -44,11 +44,16 @@ pub(crate) fn install(gate: bool) -> Result<OwnedFd, String> {
                 _ => Err(error),
             }
         });
-    installed.map_err(|error| match error.raw_os_error() {
+    installed.map_err(explained)
+}
+
+/// Why the kernel refuses the filter.
+pub(crate) fn explained(error: io::Error) -> String {
+    match error.raw_os_error() {
         Some(libc::EBUSY) => "the calls of this program are answered by another one already (it was started by `outrigger run --via seccomp`, or in a container of that kind), and Linux permits one".to_owned(),
         Some(libc::EINVAL) => "the kernel has no notifications of system calls (seccomp; Linux 5.5)".to_owned(),
         _ => failed("a filter of system calls (seccomp)")(error),
-    })
+    }
 }
 
 /// Installs the filter.
@@ -93,8 +98,13 @@ impl Listener {
 
     /// Has the kernel do the call as it is.
     pub(crate) fn pass(&self, call: &Call) {
+        self.go_on(call.id);
+    }
+
+    /// Has the kernel do the call of this number, if it waits for an answer.
+    pub(crate) fn go_on(&self, id: u64) {
         self.send(seccomp_notif_resp {
-            id: call.id,
+            id,
             val: 0,
             error: 0,
             flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,

@@ -7,6 +7,7 @@
 //! | `gate/` | code by which programs reach local files without the server |
 //! | `filter.rs` | which calls are answered, as a program for the kernel |
 //! | `listener.rs` | installing it, receiving calls and answering them |
+//! | `inject.rs` | the same for a process that runs |
 //! | `process.rs`, `memory.rs` | the process that waits |
 //! | `decode.rs` | what a call asks for |
 //! | `names.rs` | which file a path leads to |
@@ -24,6 +25,7 @@ mod decode;
 mod execute;
 mod filter;
 mod gate;
+mod inject;
 mod keeper;
 mod listener;
 mod memory;
@@ -37,6 +39,20 @@ mod redirect;
 mod server;
 mod turns;
 
-pub use keeper::{is_keeper, keep};
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::sync::OnceLock;
+
+pub(crate) use inject::inject;
+pub(crate) use keeper::keep;
 pub(crate) use listener::install;
 pub use server::Notified;
+
+/// The command that answers calls.
+static COMMAND: OnceLock<&str> = OnceLock::new();
+
+/// Says something on standard error. Where that is closed, nobody wants to know.
+fn say(what: impl Display) {
+    let command = COMMAND.get().unwrap_or(&"run");
+    let _ = writeln!(io::stderr(), "outrigger {command}: {what}");
+}

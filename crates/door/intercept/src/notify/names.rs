@@ -145,14 +145,14 @@ impl Names {
         }
         trees.sort_by_key(|shown| std::cmp::Reverse(shown.path.len()));
         let covers = prefixes.iter().any(|prefix| prefix.path.symlink_metadata().is_ok());
-        Ok(Names {
-            client,
-            root: OnceLock::new(),
-            trees,
-            covers,
-            mirror: mirror.as_os_str().as_bytes().to_vec(),
-            place: above(mirror.as_os_str().as_bytes()).to_vec(),
-        })
+        Ok(Names { client, trees, covers, ..Names::without_trees(mirror) })
+    }
+
+    /// No trees; in the mirror there may still be copies.
+    pub(crate) fn without_trees(mirror: &Path) -> Self {
+        let mirror = mirror.as_os_str().as_bytes().to_vec();
+        let place = above(&mirror).to_vec();
+        Names { client: None, root: OnceLock::new(), trees: Vec::new(), covers: false, mirror, place }
     }
 
     /// The number of the tree that a path is in.

@@ -5,11 +5,13 @@
 //! programs were writing.
 
 use super::content::kept;
+use super::say;
 use crate::failed;
+use outrigger_core::Error;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -79,6 +81,13 @@ fn locked(path: &Path) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
+/// Removes what a server has left that was killed and had its copies there, wherever that is.
+pub(crate) fn clear_left(mirror: &Path, keep: &Path) {
+    if let Some(base) = mirror.parent().and_then(Path::parent) {
+        clear(base, keep);
+    }
+}
+
 /// Removes the directories that processes have left that were killed.
 fn clear(base: &Path, keep: &Path) {
     let is_left = |path: &PathBuf| {
@@ -97,19 +106,25 @@ fn clear(base: &Path, keep: &Path) {
                 }
                 format!("that is in '{}'", keep.display())
             }
-            Err(error) => format!("see '{}', which cannot be copied: {error}", path.join(WRITTEN).display()),
+            Err(error) => format!(
+                "see '{}', which cannot be copied: {}",
+                path.join(WRITTEN).display(),
+                Error::from(error)
+            ),
         };
-        let _ = writeln!(
-            io::stderr(),
-            "outrigger run: an earlier one was killed before it had stored what programs wrote: {said}"
-        );
+        say(format_args!("an earlier one was killed before it had stored what programs wrote: {said}"));
     }
 }
 
 /// Keeps the files that a directory has links to, and answers how many these are.
 fn save(written: &Path, keep: &Path) -> io::Result<usize> {
     let mut count = 0;
-    for note in fs::read_dir(written)? {
+    let notes = match fs::read_dir(written) {
+        // The process was killed before it served anything.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        notes => notes?,
+    };
+    for note in notes {
         let real = fs::read_link(note?.path())?;
         // One without its name is nobody's.
         if let Ok(file) = fs::File::open(&real) {

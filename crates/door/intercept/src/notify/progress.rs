@@ -81,9 +81,9 @@ impl Progress {
         self.shared.newest.store(call.id, Ordering::Release);
     }
 
-    /// Calls without an answer, and some with one, if the server died just then.
-    pub(crate) fn left(&self) -> Vec<Call> {
-        let taken = self.shared.slots.iter().filter(|slot| slot.is_taken.load(Ordering::Acquire) != 0);
+    /// Calls without an answer, and some with one, if the server died just then. They are forgotten.
+    pub(crate) fn take(&self) -> Vec<Call> {
+        let taken = self.shared.slots.iter().filter(|slot| slot.is_taken.swap(0, Ordering::AcqRel) != 0);
         taken.map(|slot| call(array::from_fn(|index| slot.call[index].load(Ordering::Relaxed)))).collect()
     }
 
@@ -133,17 +133,17 @@ mod tests {
     fn another_process_sees_calls_until_they_have_their_answers() {
         let ours = Progress::new().unwrap();
         let theirs = Progress::of(ours.as_fd().try_clone_to_owned().unwrap()).unwrap();
-        assert_eq!((theirs.newest(), theirs.left().len()), (None, 0));
+        assert_eq!((theirs.newest(), theirs.take().len()), (None, 0));
         let numbers = |id| [id, 2 | 3 << 32, 0xffff_ffff | 4 << 32, 5, 6, 7, 8, 9, 10, u64::MAX];
-        let (first, second) = (ours.slot(), ours.slot());
-        ours.begin(first, &call(numbers(1)));
-        ours.begin(second, &call(numbers(u64::MAX)));
-        let left = theirs.left();
+        let slots = [ours.slot(), ours.slot(), ours.slot()];
+        for (slot, id) in slots.iter().zip([1, 2, u64::MAX]) {
+            ours.begin(slot, &call(numbers(id)));
+        }
+        slots[1].end();
+        let left = theirs.take();
         assert_eq!((left[0].pid, left[0].flags, left[0].data.nr, left[0].data.arch), (2, 3, -1, 4));
         let left: Vec<_> = left.iter().map(words).collect();
         assert_eq!((theirs.newest(), left), (Some(u64::MAX), vec![numbers(1), numbers(u64::MAX)]));
-        first.end();
-        let left: Vec<_> = theirs.left().iter().map(|call| call.id).collect();
-        assert_eq!(left, [u64::MAX]);
+        assert!(theirs.take().is_empty());
     }
 }

@@ -4,24 +4,25 @@
 use super::content::Contents;
 use super::decode::{Asked, At};
 use super::gate::{Grafts, Memory, is_odd};
-use super::keeper::Keeper;
 use super::listener::{Call, Listener};
 use super::mirror::{Mirror, lock};
 use super::names::{Found, How, Names, Where, above, as_path};
 use super::open::Opening;
-use super::place::Place;
+use super::place::{self, Place};
 use super::process::Process;
 use super::progress::Progress;
 use super::turns::Turns;
+use super::{COMMAND, say};
 use crate::failed;
+use crate::kept::{DETACH, Kept, Link, STORED, Shows};
 use crate::launch::Prefix;
 use crate::urls::Urls;
 use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, Result, SetAttrs};
 use rustix::process::geteuid;
 use std::collections::HashMap;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, Once};
 use std::thread;
 use std::time::Duration;
+
+/// How often it is looked whether programs have closed what they write.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What a call gets.
 pub(crate) enum Reply {
@@ -62,6 +66,10 @@ pub(crate) struct Server {
     grafts: Option<Grafts>,
     /// How many calls have come.
     calls: AtomicU64,
+    keeper: Link,
+    /// What is found when trees are shown no more.
+    without_trees: Names,
+    is_detached: AtomicBool,
     /// Takes what was found, and gives it back to the trees: these take their time for that, too.
     found: Sender<Vec<Where>>,
 }
@@ -69,20 +77,19 @@ pub(crate) struct Server {
 /// Programs whose calls are answered.
 pub struct Notified {
     server: Arc<Server>,
-    keeper: Keeper,
     place: Place,
     keep: PathBuf,
 }
 
 impl Notified {
-    /// Answers the calls that come from a process under the filter, with the trees of `client` under their prefixes, and by `urls`. Content that was looked
-    /// at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`. With `gate`, for which the filter
-    /// was made, programs reach local files by themselves where that is possible.
+    /// Answers the calls of `kept`, with the trees of `client` under their prefixes, and by `urls`; this process does so once, for `command`.
+    /// Content that was looked at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`. With
+    /// `gate`, for which the filter was made, programs reach local files by themselves where that is possible.
     ///
     /// # Errors
     /// A sentence about what cannot be made.
     pub fn serve(
-        listener: OwnedFd,
+        (kept, command): (Kept, &'static str),
         prefixes: &[Prefix],
         urls: Urls,
         client: Client,
@@ -90,17 +97,24 @@ impl Notified {
         keep: PathBuf,
         gate: bool,
     ) -> std::result::Result<Self, String> {
+        let _ = COMMAND.set(command);
+        let Kept { listener, calls, mirror, keeper } = kept;
+        if let Some(mirror) = mirror {
+            place::clear_left(&mirror, &keep);
+        }
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
-        let (listener, progress) = (Listener::new(listener), Progress::new().map_err(failed("no memory"))?);
-        let keeper = Keeper::start(&listener, &progress, prefixes, &place.mirror())?;
+        // Without it all calls come here.
+        let grafts = gate.then(|| Memory::new(prefixes)).and_then(|memory| memory.ok()?).map(Grafts::new);
+        let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec() };
+        keeper.shows(&shows, grafts.as_ref().map(|grafts| grafts.memory().as_fd()))?;
         let (found, given_back) = channel::<Vec<Where>>();
         let give_back = move || given_back.into_iter().for_each(drop);
         thread::Builder::new().name("give-back".into()).spawn(give_back).map_err(failed("no thread"))?;
         let server = Arc::new(Server {
-            listener: Arc::new(listener),
-            progress,
+            listener: Arc::new(Listener::new(listener)),
+            progress: Progress::of(calls).map_err(failed("no memory"))?,
             names,
             urls,
             told_of_passwords: Once::new(),
@@ -109,9 +123,11 @@ impl Notified {
             redirected: Mutex::default(),
             user: geteuid().as_raw(),
             turns: Turns::default(),
-            // Without it all calls come here.
-            grafts: gate.then(|| Memory::new(prefixes)).and_then(|memory| memory.ok()?).map(Grafts::new),
+            grafts,
             calls: AtomicU64::new(0),
+            keeper,
+            without_trees: Names::without_trees(&place.mirror()),
+            is_detached: AtomicBool::new(false),
             found,
         });
         server.start_thread().map_err(failed("no thread"))?;
@@ -124,7 +140,10 @@ impl Notified {
             let _ = attending.mirror.contents.attend();
         };
         thread::Builder::new().name("store".into()).spawn(attend).map_err(failed("no thread"))?;
-        Ok(Notified { server, keeper, place, keep })
+        let told = Arc::clone(&server);
+        let hear = move || told.hear();
+        thread::Builder::new().name("keeper".into()).spawn(hear).map_err(failed("no thread"))?;
+        Ok(Notified { server, place, keep })
     }
 
     /// Whether no program is left; waits so long for that.
@@ -137,11 +156,26 @@ impl Notified {
         (self.server.calls.load(Ordering::Relaxed), self.server.grafts.as_ref().map(Grafts::count))
     }
 
+    /// Whether trees are shown no more.
+    pub fn is_detached(&self) -> bool {
+        self.server.is_detached.load(Ordering::Acquire)
+    }
+
+    /// Shows no trees any more: calls are about local files from now on. What is open stays open.
+    pub fn detach(&self) {
+        self.server.detach();
+    }
+
+    /// Whether programs have files of trees open for writing.
+    pub fn is_written(&self) -> bool {
+        self.server.mirror.contents.are_written()
+    }
+
     /// Stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
     pub fn finish(self) -> Vec<String> {
         let early = !self.ends_within(Duration::ZERO);
         if !early {
-            self.keeper.end();
+            self.server.keeper.wait();
         }
         let lost = self.server.mirror.contents.finish(&self.keep, early);
         self.place.remove();
@@ -174,6 +208,21 @@ impl Server {
         }
     }
 
+    fn detach(&self) {
+        if !self.is_detached.swap(true, Ordering::AcqRel) {
+            self.keeper.say(DETACH);
+        }
+    }
+
+    /// Does what the keeper says: another process may want the trees to be taken away.
+    fn hear(&self) {
+        while self.keeper.is_to_detach() {
+            self.detach();
+            while self.mirror.contents.are_written() && !self.listener.ends_within(LOOK) {}
+            self.keeper.say(STORED);
+        }
+    }
+
     /// A tree is about to be asked. Another thread waits for calls if that takes long.
     pub(crate) fn asks(&self) {
         self.turns.asks();
@@ -181,6 +230,12 @@ impl Server {
 
     fn handle(self: &Arc<Self>, call: &Call) {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        if self.is_detached.load(Ordering::Acquire) {
+            return match self.without_trees.check(call) {
+                Ok(()) => self.pass(call),
+                Err(error) => self.listener.answer(call, Err(error.errno.0)),
+            };
+        }
         let mut places = Vec::new();
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
         match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
@@ -322,9 +377,8 @@ impl Server {
         }
         if url.has_password {
             self.told_of_passwords.call_once(|| {
-                let _ = writeln!(
-                    io::stderr(),
-                    "outrigger run: a URL with a password is not the name of a file, as programs show these: ~/.netrc has a place for it"
+                say(
+                    "a URL with a password is not the name of a file, as programs show these: ~/.netrc has a place for it",
                 );
             });
             return Err(Errno::EACCES.into());

@@ -19,7 +19,7 @@ use crate::launch::Prefix;
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open, stat};
 use rustix::io::{Errno, pwrite};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -87,11 +87,25 @@ impl Memory {
     pub(crate) fn close(&self) -> io::Result<()> {
         let mut state = lock(&self.state);
         if *state != agent::CLOSED {
-            pwrite(&self.file, &agent::CLOSED.to_ne_bytes(), agent::PAGE)?;
+            close(&self.file)?;
             *state = agent::CLOSED;
         }
         Ok(())
     }
+}
+
+impl AsFd for Memory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Has all programs that share this memory ask about everything from now on.
+///
+/// # Errors
+/// They do not know it.
+pub(crate) fn close(memory: impl AsFd) -> io::Result<()> {
+    pwrite(memory, &agent::CLOSED.to_ne_bytes(), agent::PAGE).map(drop).map_err(io::Error::from)
 }
 
 /// The second page; `None` if the names do not fit.

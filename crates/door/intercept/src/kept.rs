@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The server's side of a keeper: a process that has the listener, too, and takes over when the server is gone (`notify/keeper.rs`).
+
+use crate::failed;
+use crate::launch::{Prefix, order_with_socket, pair};
+use crate::{INJECT, KEEP, LISTENING};
+use outrigger_host::{receive_with, send_with};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::RecvFlags;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Said by a process that connects to the keeper: it wants to be the server.
+pub(crate) const ATTACH_TO: &[u8] = b"a";
+/// Said by a process that connects, by the keeper to the server, and by the server to the keeper: no trees are shown any more.
+pub(crate) const DETACH: &[u8] = b"d";
+/// Said by the server after that: what programs wrote is stored.
+pub(crate) const STORED: &[u8] = b"s";
+/// Said to a process that wants to be the server: there is one.
+pub(crate) const BUSY: &[u8] = b"busy";
+/// How long a server may take to store what programs have written.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How long a keeper may take to end without programs.
+const END: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// The calls of a program, and the keeper that goes on when this process is gone.
+#[derive(Debug)]
+pub struct Kept {
+    pub(crate) listener: OwnedFd,
+    /// The memory of calls without an answer.
+    pub(crate) calls: OwnedFd,
+    /// Where the last server has left copies.
+    pub(crate) mirror: Option<PathBuf>,
+    pub(crate) keeper: Link,
+}
+
+/// The connection to the keeper. It learns from its end that this process is gone, and with it all threads.
+#[derive(Debug)]
+pub(crate) struct Link(OwnedFd);
+
+/// What a server tells its keeper that it shows; the memory of the gate comes with it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shows {
+    pub(crate) mirror: PathBuf,
+    pub(crate) prefixes: Vec<Prefix>,
+}
+
+/// The address of the keeper of a process. Each network namespace has its own addresses, and there is nothing to be removed.
+pub(crate) fn address(pid: u32) -> io::Result<SocketAddr> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The time when it was started: numbers of processes are used again.
+    let started = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));
+    let started = started.ok_or(io::ErrorKind::NotFound)?;
+    SocketAddr::from_abstract_name(format!("outrigger-keep-{}-{pid}-{started}", geteuid().as_raw()))
+}
+
+/// Connects to the keeper of a process, if it has one of this user.
+fn connect(pid: u32) -> Option<UnixStream> {
+    let stream = UnixStream::connect_addr(&address(pid).ok()?).ok()?;
+    let is_own = socket_peercred(&stream).is_ok_and(|peer| peer.uid == geteuid());
+    is_own.then_some(stream)
+}
+
+impl Kept {
+    /// Starts a keeper for a program that is started here.
+    ///
+    /// # Errors
+    /// A sentence about what this system does not permit.
+    pub fn start(pid: u32, listener: &OwnedFd) -> Result<Self, String> {
+        let (keeper, theirs) = pair().map_err(failed("no socket"))?;
+        order_with_socket(KEEP, pid, theirs)?;
+        send_with(&keeper, LISTENING, &[listener.as_fd()]).map_err(failed("the keeper"))?;
+        Self::receive(keeper)
+    }
+
+    /// Puts a process that runs under a filter, or takes over from its keeper.
+    ///
+    /// # Errors
+    /// A sentence about why that cannot be done.
+    pub fn attach(pid: u32, prefixes: &[Prefix]) -> Result<Self, String> {
+        for prefix in prefixes {
+            prefix.check(prefixes)?;
+        }
+        if let Some(stream) = connect(pid) {
+            // As stopping it is then asked for later only.
+            let what =
+                format!("process {pid} cannot be looked at (yama(5): only by its parents, or the superuser)");
+            fs::File::open(format!("/proc/{pid}/mem")).map_err(failed(what))?;
+            send_with(&stream, ATTACH_TO, &[]).map_err(failed("the keeper"))?;
+            return Self::receive(stream.into());
+        }
+        let (keeper, theirs) = pair().map_err(failed("no socket"))?;
+        order_with_socket(INJECT, pid, theirs)?;
+        Self::receive(keeper)
+    }
+
+    fn receive(keeper: OwnedFd) -> Result<Self, String> {
+        let mut message = vec![0; Shows::SIZE_MAX];
+        let (length, mut files) =
+            receive_with(&keeper, &mut message, RecvFlags::empty()).map_err(failed("the keeper"))?;
+        let message = &message[..length];
+        match (message.strip_prefix(LISTENING), files.pop(), files.pop()) {
+            (Some(mirror), Some(calls), Some(listener)) => {
+                let mirror = (!mirror.is_empty()).then(|| OsStr::from_bytes(mirror).into());
+                Ok(Kept { listener, calls, mirror, keeper: Link(keeper) })
+            }
+            _ if message == BUSY => {
+                Err("another `outrigger` shows trees to it: `outrigger detach` ends that".to_owned())
+            }
+            _ if message.is_empty() => Err("the keeper has ended".to_owned()),
+            _ => Err(String::from_utf8_lossy(message).into_owned()),
+        }
+    }
+}
+
+impl Link {
+    /// Says what is shown, before any call is answered.
+    ///
+    /// # Errors
+    /// A sentence about what the keeper cannot know.
+    pub(crate) fn shows(&self, shows: &Shows, gate: Option<BorrowedFd<'_>>) -> Result<(), String> {
+        let message = shows.message();
+        if message.len() > Shows::SIZE_MAX {
+            return Err("there are too many trees".to_owned());
+        }
+        send_with(&self.0, &message, gate.as_slice()).map(drop).map_err(failed("the keeper"))
+    }
+
+    /// Says one of the words. Without a keeper, that is of no use.
+    pub(crate) fn say(&self, word: &[u8]) {
+        let _ = send_with(&self.0, word, &[]);
+    }
+
+    /// Waits until the trees are to be taken away; `false` when the keeper is gone.
+    pub(crate) fn is_to_detach(&self) -> bool {
+        let mut message = [0; 1];
+        let received = receive_with(&self.0, &mut message, RecvFlags::empty());
+        received.is_ok_and(|(length, _)| length == 1 && message == *DETACH)
+    }
+
+    /// Waits until the keeper has ended.
+    pub(crate) fn wait(&self) {
+        // One that takes longer ends by itself.
+        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::empty())], Some(&END));
+    }
+}
+
+impl Shows {
+    /// The most bytes of a message about it.
+    pub(crate) const SIZE_MAX: usize = 64 << 10;
+
+    fn message(&self) -> Vec<u8> {
+        let paths = self.prefixes.iter().flat_map(|Prefix { path, name }| [path.as_os_str(), name]);
+        let all: Vec<&[u8]> =
+            [self.mirror.as_os_str()].into_iter().chain(paths).map(OsStrExt::as_bytes).collect();
+        all.join(&0)
+    }
+
+    pub(crate) fn parse(message: &[u8]) -> Option<Self> {
+        let mut parts = message.split(|&byte| byte == 0).map(|part| OsString::from_vec(part.to_vec()));
+        let (mirror, mut prefixes) = (parts.next()?.into(), Vec::new());
+        while let Some(path) = parts.next() {
+            prefixes.push(Prefix { path: path.into(), name: parts.next()? });
+        }
+        Some(Shows { mirror, prefixes })
+    }
+}
+
+/// Has the server of a process show nothing any more, and waits until it has stored what programs wrote; `false` where there is none.
+///
+/// # Errors
+/// A sentence when that takes too long.
+pub fn detach_kept(pid: u32) -> Result<bool, String> {
+    let Some(stream) = connect(pid) else { return Ok(false) };
+    stream.set_read_timeout(Some(DEADLINE)).map_err(failed("the keeper"))?;
+    send_with(&stream, DETACH, &[]).map_err(failed("the keeper"))?;
+    receive_with(&stream, &mut [0; 1], RecvFlags::empty())
+        .map_err(|_| "files are open still, which are stored when they are closed".to_owned())?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keeper_reads_what_the_server_shows() {
+        let prefix = |path: &str, name: &str| Prefix { path: path.into(), name: name.into() };
+        for prefixes in [vec![], vec![prefix("/data", "map-0"), prefix("/a b", "map-1")]] {
+            let shows = Shows { mirror: "/tmp/copies".into(), prefixes };
+            assert_eq!(Shows::parse(&shows.message()), Some(shows));
+        }
+        assert_eq!(Shows::parse(b"/tmp\0/data"), None);
+    }
+}
