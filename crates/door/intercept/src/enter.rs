@@ -10,8 +10,8 @@ use crate::namespace::isolate;
 use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
 use crate::{
-    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, INJECT, KEEP, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME,
-    NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, WHOLE,
+    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, INJECT, KEEP, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE,
+    NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, WHOLE,
 };
 use outrigger_host::{MountEntry, receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};

@@ -6,16 +6,16 @@ use crate::launch::{Prefix, order_with_socket, pair};
 use crate::{INJECT, KEEP, LISTENING};
 use outrigger_host::{receive_with, send_with};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::RecvFlags;
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub(crate) const DETACH: &[u8] = b"d";
 pub(crate) const STORED: &[u8] = b"s";
 /// Said to a process that wants to be the server: there is one.
 pub(crate) const BUSY: &[u8] = b"busy";
+/// How many processes may wait for the keeper.
+const WAITING: i32 = 16;
 /// How long a server may take to store what programs have written.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// How long a keeper may take to end without programs.
@@ -55,19 +57,34 @@ pub(crate) struct Shows {
 }
 
 /// The address of the keeper of a process. Each network namespace has its own addresses, and there is nothing to be removed.
-pub(crate) fn address(pid: u32) -> io::Result<SocketAddr> {
+fn address(pid: u32) -> io::Result<SocketAddrUnix> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The time when it was started: numbers of processes are used again.
     let started = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));
     let started = started.ok_or(io::ErrorKind::NotFound)?;
-    SocketAddr::from_abstract_name(format!("outrigger-keep-{}-{pid}-{started}", geteuid().as_raw()))
+    let name = format!("outrigger-keep-{}-{pid}-{started}", geteuid().as_raw());
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+/// A socket that keeps messages apart.
+fn socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Where the next server of a process asks its keeper.
+pub(crate) fn open_door(pid: u32) -> io::Result<OwnedFd> {
+    let (socket, address) = (socket()?, address(pid)?);
+    bind(&socket, &address)?;
+    listen(&socket, WAITING)?;
+    Ok(socket)
 }
 
 /// Connects to the keeper of a process, if it has one of this user.
-fn connect(pid: u32) -> Option<UnixStream> {
-    let stream = UnixStream::connect_addr(&address(pid).ok()?).ok()?;
-    let is_own = socket_peercred(&stream).is_ok_and(|peer| peer.uid == geteuid());
-    is_own.then_some(stream)
+fn connect(pid: u32) -> Option<OwnedFd> {
+    let socket = socket().ok()?;
+    rustix::net::connect(&socket, &address(pid).ok()?).ok()?;
+    let is_own = socket_peercred(&socket).is_ok_and(|peer| peer.uid == geteuid());
+    is_own.then_some(socket)
 }
 
 impl Kept {
@@ -90,13 +107,13 @@ impl Kept {
         for prefix in prefixes {
             prefix.check(prefixes)?;
         }
-        if let Some(stream) = connect(pid) {
+        if let Some(keeper) = connect(pid) {
             // As stopping it is then asked for later only.
             let what =
                 format!("process {pid} cannot be looked at (yama(5): only by its parents, or the superuser)");
             fs::File::open(format!("/proc/{pid}/mem")).map_err(failed(what))?;
-            send_with(&stream, ATTACH_TO, &[]).map_err(failed("the keeper"))?;
-            return Self::receive(stream.into());
+            send_with(&keeper, ATTACH_TO, &[]).map_err(failed("the keeper"))?;
+            return Self::receive(keeper);
         }
         let (keeper, theirs) = pair().map_err(failed("no socket"))?;
         order_with_socket(INJECT, pid, theirs)?;
@@ -180,10 +197,10 @@ impl Shows {
 /// # Errors
 /// A sentence when that takes too long.
 pub fn detach_kept(pid: u32) -> Result<bool, String> {
-    let Some(stream) = connect(pid) else { return Ok(false) };
-    stream.set_read_timeout(Some(DEADLINE)).map_err(failed("the keeper"))?;
-    send_with(&stream, DETACH, &[]).map_err(failed("the keeper"))?;
-    receive_with(&stream, &mut [0; 1], RecvFlags::empty())
+    let Some(keeper) = connect(pid) else { return Ok(false) };
+    set_socket_timeout(&keeper, Timeout::Recv, Some(DEADLINE)).map_err(failed("the keeper"))?;
+    send_with(&keeper, DETACH, &[]).map_err(failed("the keeper"))?;
+    receive_with(&keeper, &mut [0; 1], RecvFlags::empty())
         .map_err(|_| "files are open still, which are stored when they are closed".to_owned())?;
     Ok(true)
 }

@@ -15,13 +15,13 @@ use super::names::{Names, Where};
 use super::process::Process;
 use super::progress::Progress;
 use crate::failed;
-use crate::kept::{ATTACH_TO, BUSY, DETACH, Shows, STORED, address};
+use crate::kept::{ATTACH_TO, BUSY, DETACH, STORED, Shows, open_door};
 use crate::{KEEPER, LISTENING};
 use outrigger_core::{Errno, Result};
 use outrigger_host::{receive_with, send_with};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::RecvFlags;
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{RecvFlags, SocketFlags, accept_with};
 use rustix::process::{geteuid, setsid};
 use rustix::thread::set_name;
 use std::ffi::CString;
@@ -29,7 +29,6 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,9 +46,9 @@ struct Keeper {
     /// What the server shows; none before it has begun.
     shown: Option<Shown>,
     /// They wait until the server has stored what programs wrote.
-    detaching: Vec<UnixStream>,
+    detaching: Vec<OwnedFd>,
     /// Where the next server asks; none where the system lets no process have power over others of its user.
-    door: Option<UnixListener>,
+    door: Option<OwnedFd>,
 }
 
 /// What a server shows.
@@ -74,15 +73,10 @@ pub(crate) fn keep(pid: u32, listener: OwnedFd, server: OwnedFd) -> std::result:
         server: None,
         shown: None,
         detaching: Vec::new(),
-        door: if may_be_traced() { open_door(pid) } else { None },
+        door: may_be_traced().then(|| open_door(pid)).and_then(std::result::Result::ok),
     };
     keeper.hand_to(server);
     keeper.attend().map_err(failed("the keeper"))
-}
-
-/// Where the next server asks.
-fn open_door(pid: u32) -> Option<UnixListener> {
-    address(pid).and_then(|address| UnixListener::bind_addr(&address)).ok()
 }
 
 /// Whether other processes of the user may have power over the program: the one that answers its calls has that.
@@ -172,23 +166,24 @@ impl Keeper {
 
     /// A process connects: the next server, or one that wants this one to take the trees away.
     fn admit(&mut self) {
-        let Some(Ok((stream, _))) = self.door.as_ref().map(UnixListener::accept) else { return };
+        let accepted = self.door.as_ref().map(|door| accept_with(door, SocketFlags::CLOEXEC));
+        let Some(Ok(peer)) = accepted else { return };
         let is_own =
-            socket_peercred(&stream).is_ok_and(|peer| [geteuid().as_raw(), 0].contains(&peer.uid.as_raw()));
+            socket_peercred(&peer).is_ok_and(|peer| [geteuid().as_raw(), 0].contains(&peer.uid.as_raw()));
         if !is_own {
             return;
         }
         let mut wish = [0; 1];
-        let limited = stream.set_read_timeout(Some(PATIENCE));
-        if limited.and_then(|()| receive_with(&stream, &mut wish, RecvFlags::empty())).is_err() {
+        let limited = set_socket_timeout(&peer, Timeout::Recv, Some(PATIENCE)).map_err(io::Error::from);
+        if limited.and_then(|()| receive_with(&peer, &mut wish, RecvFlags::empty())).is_err() {
             return;
         }
         match (&wish[..], &self.server) {
-            (ATTACH_TO, None) => self.hand_to(stream.into()),
+            (ATTACH_TO, None) => self.hand_to(peer),
             (ATTACH_TO, Some(_)) => {
-                let _ = send_with(&stream, BUSY, &[]);
+                let _ = send_with(&peer, BUSY, &[]);
             }
-            (DETACH, Some(server)) if send_with(server, DETACH, &[]).is_ok() => self.detaching.push(stream),
+            (DETACH, Some(server)) if send_with(server, DETACH, &[]).is_ok() => self.detaching.push(peer),
             (DETACH, None) => self.show_nothing(),
             _ => {}
         }
