@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger attach` and `outrigger detach`: trees for a program that runs.
 
-use super::run::{CLOSE_DEADLINE, Trees, session, tree};
+use super::run::{CLOSE_DEADLINE, Trees, is_in, session, tree};
 use crate::context::Context;
 use crate::run::Run;
 use crate::status::{Exits, Failure};
@@ -75,12 +75,12 @@ impl Run for Attach {
         let refused = |why: String| Failure::serious(format!("cannot attach: {why}"));
         let shown = self.trees.shown()?;
         let root = PathBuf::from(format!("/proc/{process}/root"));
-        let (map, prefixes) = self.trees.plan(&shown, &root);
+        let (map, prefixes) = self.trees.plan(&shown, is_in(&root));
         if prefixes.is_empty() {
             return Err(refused("there is nothing to show (--map PREFIX=LOCATION)".to_owned()));
         }
         let tree = tree(context, map, Self::NAME)?;
-        let Launched { mut child, device, connection, waiting } =
+        let Launched { mut child, device, connection, waiting, .. } =
             Launch { prefixes, start: Start::Process(process) }.start().map_err(refused)?;
         let failed = |error| refused(Error::from(error).to_string());
         let signals = signals().map_err(failed)?;
