@@ -2,7 +2,7 @@
 //! `outrigger attach` and `outrigger detach`: trees for a program that runs.
 
 use super::run::via::{Via, serve};
-use super::run::{CLOSE_DEADLINE, POLL, Trees, session, tree};
+use super::run::{CLOSE_DEADLINE, POLL, Trees, is_in, session, tree};
 use crate::context::Context;
 use crate::run::Run;
 use crate::status::{Exits, Failure};
@@ -85,7 +85,7 @@ impl Run for Attach {
         let refused = |why: String| Failure::serious(format!("cannot attach: {why}"));
         let shown = self.trees.shown()?;
         let root = PathBuf::from(format!("/proc/{process}/root"));
-        let (map, prefixes) = self.trees.plan(&shown, &root);
+        let (map, prefixes) = self.trees.plan(&shown, is_in(&root));
         if prefixes.is_empty() {
             return Err(refused("there is nothing to show (--map PREFIX=LOCATION)".to_owned()));
         }
@@ -157,7 +157,7 @@ fn answer(notified: &Notified, process: u32) -> io::Result<()> {
 /// Serves trees to a process that enters a namespace.
 fn in_namespace(context: &Context, tree: &Tree, launched: Launched, process: u32) -> Result<(), Failure> {
     let refused = |why: String| Failure::serious(format!("cannot attach: {why}"));
-    let Launched { mut child, device, connection, waiting } = launched;
+    let Launched { mut child, device, connection, waiting, .. } = launched;
     let failed = |error| refused(Error::from(error).to_string());
     let signals = signals().map_err(failed)?;
     let session = session(context, tree, device)?;

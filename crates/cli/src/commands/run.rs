@@ -26,6 +26,7 @@ use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
@@ -37,6 +38,8 @@ use std::thread;
 use std::time::Duration;
 use via::{Begun, Via};
 
+/// What the command is called.
+const COMMAND: &str = "run";
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
 /// Programs that end with the one that was run do so soon; after that it is said that others are waited for.
@@ -90,11 +93,12 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 ///
 ///     outrigger run --cow -- make install && outrigger diff
 ///
-/// /proc, /sys, /dev and /run stay those of the system. --cow and --map exclude each other,
-/// and neither hosts nor what the file names appear.
+/// /proc, /sys, /dev and /run stay those of the system. Trees stand under their prefixes as
+/// without --cow, but are read only (EROFS): they have no overlay, and nothing outside
+/// changes. LOCATIONs are those of real files, not of files in the overlay.
 ///
 /// --audit writes a line of JSON for each operation of the program on what is served: with
-/// --cow all local files. Fields are those of `outrigger trace --json`: time (seconds since
+/// --cow all local files, too. Fields are those of `outrigger trace --json`: time (seconds since
 /// 1970), id, pid, uid, op, paths, args, state (done, failed, dropped), us (how long it
 /// took), and result and bytes, or error (as ENOENT). Content is not in it. FILE is made
 /// for its user only; - is standard error.
@@ -114,7 +118,7 @@ pub struct Run {
         value_name = "DIR",
         num_args = 0..=1,
         require_equals = true,
-        conflicts_with_all = ["maps", "mounts", "read_only", "urls"]
+        conflicts_with = "urls"
     )]
     cow: Option<Option<PathBuf>>,
     /// How the program comes to see trees.
@@ -163,19 +167,13 @@ pub struct Shown {
 }
 
 impl crate::run::Run for Run {
-    const NAME: &'static str = "run";
+    const NAME: &'static str = COMMAND;
     const EXITS: Exits = Exits::Program;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let overlay = self.overlay(context)?;
-        let (mut tree, prefixes) = match &overlay {
-            Some(overlay) => (cow::tree(context, overlay)?, Vec::new()),
-            None => {
-                let (map, prefixes) = self.trees.plan(&self.trees.shown()?, Path::new("/"));
-                (tree(context, map, Self::NAME)?, prefixes)
-            }
-        };
-        let audit = self.audit(context, &mut tree, &prefixes)?;
+        let overlay = self.overlay()?;
+        let (mut seen, prefixes) = self.seen(context, overlay.as_ref())?;
+        let audit = self.audit(context, &mut seen, &prefixes)?;
         let start = match &overlay {
             Some(overlay) => Start::Whole { empty: overlay.path().to_owned(), command: self.command },
             None => Start::Program(self.command),
@@ -186,14 +184,14 @@ impl crate::run::Run for Run {
         // By the gate, a program finds by itself that there is no local directory 'https:'.
         let gate = !self.no_gate && !self.trees.urls;
         let status = match via.begin(&launch, self.verbose, gate)? {
-            Begun::Namespace(launched) => serve(context, &tree, launched)?,
+            Begun::Namespace(launched) => serve(context, &seen, launched)?,
             Begun::Seccomp(filtered) => {
-                via::answer(context, &tree, (&launch.prefixes, urls), filtered, self.verbose)?
+                via::answer(context, &seen.tree, (&launch.prefixes, urls), filtered, self.verbose)?
             }
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         // What is lost is said; the status is that of the program, unless it was content with everything.
-        let closed = tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience));
+        let closed = seen.many().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience));
         let closed = closed.and(audit.map_or(Ok(()), Audit::end));
         let code = code(status);
         if code != 0 || closed.is_ok() {
@@ -203,32 +201,78 @@ impl crate::run::Run for Run {
     }
 }
 
+/// What the program sees.
+struct Seen {
+    /// The tree that is its root directory, or else the root of all trees.
+    tree: Tree,
+    /// The root of all trees, where they stand in a tree.
+    within: Option<Tree>,
+}
+
+impl Seen {
+    /// Both, as they are mounted.
+    fn all(&mut self) -> impl Iterator<Item = &mut Tree> {
+        iter::once(&mut self.tree).chain(&mut self.within)
+    }
+
+    /// The trees that were opened for it.
+    fn many(&self) -> Option<&Many> {
+        self.within.as_ref().unwrap_or(&self.tree).many.as_ref()
+    }
+}
+
 impl Run {
     /// The overlay that changes go to.
-    fn overlay(&self, context: &Context) -> Result<Option<Overlay>, Failure> {
+    fn overlay(&self) -> Result<Option<Overlay>, Failure> {
         let Some(dir) = &self.cow else { return Ok(None) };
-        let TreeOptions { layer, opt, .. } = context.options();
-        if let Some(given) = layer.iter().chain(opt).next() {
-            return Err(Failure::serious(format!(
-                "'{given}' is for trees of --map and of hosts, not for --cow"
-            )));
-        }
         Overlay::make(&Overlay::dir(dir.as_deref())?).map(Some)
     }
 
-    /// Puts what --audit asks for on the tree.
+    /// What the program is to see, and where trees stand in it.
+    fn seen(&self, context: &Context, overlay: Option<&Overlay>) -> Result<(Seen, Vec<Prefix>), Failure> {
+        let shown = self.trees.shown()?;
+        let Some(overlay) = overlay else {
+            let (map, prefixes) = self.trees.plan(&shown, is_in(Path::new("/")));
+            return Ok((Seen { tree: tree(context, map, COMMAND)?, within: None }, prefixes));
+        };
+        let mut root = cow::tree(context, overlay)?;
+        let machine = cow::Machine::of(context, overlay, &root);
+        let (mut map, prefixes) = self.trees.plan(&shown, |name| machine.has(name));
+        // Trees have no overlay, and nothing outside changes.
+        map.is_read_only();
+        machine.prepare(&mut root, &prefixes)?;
+        let TreeOptions { layer, opt, .. } = context.options();
+        match layer.iter().chain(opt).next() {
+            Some(given) if prefixes.is_empty() => Err(Failure::serious(format!(
+                "'{given}' is for trees of --map and of hosts, and there are none: it is not for --cow"
+            ))),
+            _ => {
+                let within = (!prefixes.is_empty()).then(|| tree(context, map, COMMAND)).transpose()?;
+                Ok((Seen { tree: root, within }, prefixes))
+            }
+        }
+    }
+
+    /// Puts what --audit asks for on all that is seen.
     fn audit(
         &self,
         context: &Context,
-        tree: &mut Tree,
+        seen: &mut Seen,
         prefixes: &[Prefix],
     ) -> Result<Option<Audit>, Failure> {
         let Some(file) = &self.audit else { return Ok(None) };
-        let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
-        let (audit, service) = Audit::on(Arc::clone(&tree.service), file, prefixes, runtime)?;
-        tree.service = service;
+        let audit = Audit::to(file, Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>)?;
+        for tree in seen.all() {
+            let places = if tree.many.is_some() { prefixes } else { &[] };
+            audit.watch(tree, places)?;
+        }
         Ok(Some(audit))
     }
+}
+
+/// Whether a directory has a name.
+pub fn is_in(root: &Path) -> impl Fn(&str) -> bool {
+    move |name| fs::symlink_metadata(root.join(name)).is_ok()
 }
 
 impl Trees {
@@ -256,15 +300,13 @@ impl Trees {
         Ok(all)
     }
 
-    /// The names in the root that is served, and where they stand for a program whose root directory is `root`.
-    pub fn plan(&self, shown: &[Shown], root: &Path) -> (Map, Vec<Prefix>) {
+    /// The names in the root that is served, and where they stand for a program, whose root directory may have a name already.
+    pub fn plan(&self, shown: &[Shown], has: impl Fn(&str) -> bool) -> (Map, Vec<Prefix>) {
         let mut map = if self.no_hosts { Map::default() } else { Map::of_hosts() };
         let mut prefixes = Vec::new();
         for scheme in schemes().filter(|_| !self.no_hosts) {
             let path = Path::new("/").join(scheme);
-            if fs::symlink_metadata(root.join(scheme)).is_err()
-                && !shown.iter().any(|shown| shown.prefix == path)
-            {
+            if !has(scheme) && !shown.iter().any(|shown| shown.prefix == path) {
                 prefixes.push(Prefix { path, name: scheme.into() });
             }
         }
@@ -392,10 +434,13 @@ pub fn session(context: &Context, tree: &Tree, device: OwnedFd) -> Result<Sessio
 }
 
 /// Serves the trees until the program has ended.
-fn serve(context: &Context, tree: &Tree, launched: Launched) -> Result<ExitStatus, Failure> {
+fn serve(context: &Context, seen: &Seen, launched: Launched) -> Result<ExitStatus, Failure> {
     let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
-    let Launched { mut child, device, waiting, .. } = launched;
-    let session = session(context, tree, device)?;
+    let Launched { mut child, device, trees, waiting, .. } = launched;
+    let mut sessions = vec![session(context, &seen.tree, device)?];
+    if let Some((tree, device)) = seen.within.as_ref().zip(trees) {
+        sessions.push(session(context, tree, device)?);
+    }
     let phase = Arc::new(Phase::default());
     forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
     let executed = waiting.go();
@@ -405,7 +450,7 @@ fn serve(context: &Context, tree: &Tree, launched: Launched) -> Result<ExitStatu
         return Err(Failure::serious(why));
     }
     phase.ended.store(true, Ordering::Release);
-    wait_for_others(|limit| session.wait_timeout(limit).is_some(), &phase);
+    wait_for_others(|limit| sessions.iter().all(|session| session.wait_timeout(limit).is_some()), &phase);
     Ok(status)
 }
 
@@ -504,7 +549,7 @@ mod tests {
             .map(|shown| (shown.prefix.to_str().unwrap(), shown.location.to_str().unwrap()))
             .collect();
         assert_eq!(all, [("/a", "host:/x=y"), ("/c/d", "mem:"), ("/b", "mem:")]);
-        let (_, prefixes) = trees.plan(&shown, Path::new("/"));
+        let (_, prefixes) = trees.plan(&shown, is_in(Path::new("/")));
         assert_eq!(prefixes.last().unwrap().path, Path::new("/c/d"));
         assert!(split(OsStr::new("/a")).is_err() && checked(Path::new("a")).is_err());
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger run --cow`: real programs whose changes are kept apart; and `diff`, `commit` and `discard` of these.
 
+mod mapped;
 mod refused;
 #[path = "../support/mod.rs"]
 mod support;

@@ -10,7 +10,7 @@ fn what_does_not_fit_is_refused() {
     let Some(place) = place() else { return };
     let said = place.run(&["run", "--cow=here", "true"]).refused(125);
     assert!(said.contains("not an overlay"), "{said}");
-    assert_eq!(place.run(&["run", "--cow", "--map", "/data=here", "true"]).code, Some(125));
+    assert_eq!(place.run(&["run", "--cow=kept", "--urls", "true"]).code, Some(125));
     assert_eq!(place.run(&["run", "--cow=kept", "sh", "-c", "exit 3"]).code, Some(3));
     let none = place.run(&["commit"]).refused(1);
     assert!(none.contains("state/outrigger/cow/default"), "{none}");

@@ -21,6 +21,7 @@ use rustix::net::RecvFlags;
 use rustix::process::{getegid, geteuid};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -109,7 +110,7 @@ impl Order {
                 Err(execute(program, arguments))
             }
             Wanted::Whole { empty, program, arguments } => {
-                enter(|| show_whole(socket, empty)).map_err(not_started)?;
+                enter(|| show_whole(socket, empty, &self.prefixes)).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
             Wanted::Filtered { gate, program, arguments } => {
@@ -140,7 +141,9 @@ impl Order {
 
     /// Mounts the trees, and shows them under their prefixes when they answer. If that fails nothing is left of it.
     fn show(&self, socket: &OwnedFd, root: Root) -> Result<(), String> {
-        let connection = mount_at(root.trees(), MountFlags::NOSUID | MountFlags::NODEV, socket)?;
+        let (device, connection) = mount_at(root.trees(), MountFlags::NOSUID | MountFlags::NODEV)?;
+        pass_on(socket, connection, &[device.as_fd()])?;
+        drop(device);
         let shown = wait(socket).and_then(|()| root.show(&self.prefixes));
         shown.inspect_err(|_| {
             // The first error says what is wrong.
@@ -211,22 +214,33 @@ fn enter_filter(_: &OwnedFd, _: bool) -> Result<(), String> {
     Err("system calls are answered on x86-64 only".to_owned())
 }
 
-/// Mounts the tree that is the root directory, and enters it when it answers.
-fn show_whole(socket: &OwnedFd, empty: &Path) -> Result<(), String> {
+/// Mounts the tree that is the root directory, and the trees that stand in it, and enters it when they answer.
+fn show_whole(socket: &OwnedFd, empty: &Path, prefixes: &[Prefix]) -> Result<(), String> {
     let whole = Whole::new()?;
-    mount_at(Path::new(whole.place()), whole.flags(), socket)?;
+    let (device, connection) = mount_at(&whole.tree(), whole.flags())?;
+    let trees = match prefixes {
+        [] => None,
+        _ => Some(mount_at(&whole.trees(), Whole::FLAGS_OF_TREES)?.0),
+    };
+    let devices: Vec<_> = iter::once(&device).chain(&trees).map(AsFd::as_fd).collect();
+    pass_on(socket, connection, &devices)?;
+    drop((device, trees));
     wait(socket)?;
-    whole.enter(empty)
+    whole.enter(empty, prefixes)
 }
 
-/// Mounts the trees, and passes the device on; answers the number of the connection.
-fn mount_at(place: &Path, flags: MountFlags, socket: &OwnedFd) -> Result<u32, String> {
+/// Mounts what the server will answer for: the device, and the number of the connection.
+fn mount_at(place: &Path, flags: MountFlags) -> Result<(OwnedFd, u32), String> {
     let device = mount_fuse(place, flags)?;
     let mount = MountEntry::at(place).map_err(failed("/proc/self/mountinfo"))?;
-    let connection = mount.ok_or("the mount is gone")?.minor;
-    send_with(socket, format!("{MOUNTED}{connection}").as_bytes(), &[device.as_fd()])
-        .map_err(failed("the server is gone"))?;
-    Ok(connection)
+    Ok((device, mount.ok_or("the mount is gone")?.minor))
+}
+
+/// Gives devices to the server. This process keeps none: a connection would not end with the server.
+fn pass_on(socket: &OwnedFd, connection: u32, devices: &[BorrowedFd<'_>]) -> Result<(), String> {
+    send_with(socket, format!("{MOUNTED}{connection}").as_bytes(), devices)
+        .map(drop)
+        .map_err(failed("the server is gone"))
 }
 
 /// Has a process enter namespaces: what that takes is known of one kind of processor.

@@ -36,7 +36,8 @@ pub struct Prefix {
 pub enum Start {
     /// A program that is started, with its arguments; not empty.
     Program(Vec<OsString>),
-    /// The same; the tree is its whole root directory, in which the directory `empty` is empty. There are no prefixes.
+    /// The same; the program's root directory is a tree of its own, in which the directory `empty` is empty, and which has a directory for
+    /// each prefix. What stands there cannot be changed.
     Whole {
         /// The directory.
         empty: PathBuf,
@@ -61,8 +62,10 @@ pub struct Launch {
 pub struct Launched {
     /// The process that becomes the program, or that prepares a namespace for one that runs, and ends then.
     pub child: Child,
-    /// The FUSE device of its mount.
+    /// The FUSE device of its mount: of the tree that is the root directory, or else of the trees.
     pub device: OwnedFd,
+    /// That of the trees, where a tree is the root directory and there are prefixes.
+    pub trees: Option<OwnedFd>,
     /// The number of its connection.
     pub connection: u32,
     /// It waits for this.
@@ -128,7 +131,8 @@ impl Prefix {
 }
 
 /// What to do where a tree cannot stand.
-pub(crate) fn no_directory(path: &Path) -> String {
+#[must_use]
+pub fn no_directory(path: &Path) -> String {
     format!("'{}' is no directory: make one there, or choose a name in the root, as /NAME", path.display())
 }
 
@@ -153,12 +157,12 @@ impl Launch {
         };
         let (mut child, socket) = start(&self.prefixes, what, &arguments)?;
         match receive(&socket) {
-            Ok((device, connection)) => {
+            Ok((device, trees, connection)) => {
                 let moves = match self.start {
                     Start::Process(pid) => Some((pid, child.id())),
                     _ => None,
                 };
-                Ok(Launched { child, device, connection, waiting: Waiting { socket, moves } })
+                Ok(Launched { child, device, trees, connection, waiting: Waiting { socket, moves } })
             }
             Err(why) => {
                 // It ends by itself: it has said why.
@@ -269,15 +273,16 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Receives the device, and the number of its connection.
-fn receive(socket: &OwnedFd) -> Result<(OwnedFd, u32), String> {
+/// Receives the device, a second one if there is one, and the number of the first one's connection.
+fn receive(socket: &OwnedFd) -> Result<(OwnedFd, Option<OwnedFd>, u32), String> {
     let mut message = [0; MESSAGE_MAX];
-    let (length, mut files) =
+    let (length, files) =
         receive_with(socket, &mut message, RecvFlags::empty()).map_err(failed("the process"))?;
     let said = String::from_utf8_lossy(&message[..length]).into_owned();
     let connection = said.strip_prefix(MOUNTED).and_then(|number| number.parse().ok());
-    match (files.pop(), connection) {
-        (Some(device), Some(connection)) => Ok((device, connection)),
+    let mut files = files.into_iter();
+    match (files.next(), connection) {
+        (Some(device), Some(connection)) => Ok((device, files.next(), connection)),
         _ if said.is_empty() => Err("the process ended before it had mounted".to_owned()),
         _ => Err(said),
     }

@@ -15,6 +15,7 @@
 //! | `root.rs` | a root directory with additional names |
 //! | `whole.rs` | a tree that is the root directory |
 //! | `urls.rs` | URLs as names of files |
+//! | `mountpoints.rs` | a layer: directories for trees, in a root that does not have them |
 //! | `one_user.rs` | a layer: what a user namespace with one user can show |
 //!
 //! The mechanism is a mount namespace, for users without privileges below a user namespace of their own: system calls of the program
@@ -27,6 +28,7 @@ mod elsewhere;
 mod enter;
 mod kept;
 mod launch;
+mod mountpoints;
 #[cfg(target_arch = "x86_64")]
 mod mover;
 mod namespace;
@@ -43,7 +45,8 @@ mod whole;
 pub use elsewhere::Notified;
 pub use enter::{is_enter, run};
 pub use kept::{Kept, detach_kept};
-pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Waiting};
+pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Waiting, no_directory};
+pub use mountpoints::Mountpoints;
 #[cfg(target_arch = "x86_64")]
 pub use notify::Notified;
 pub use one_user::OneUser;

@@ -23,7 +23,8 @@ pub struct TraceControl {
 }
 
 impl TraceControl {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Self {
+    /// A control that is off; lines are written by blocking jobs of `runtime`.
+    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
         let nowhere = Channel::new(Box::new(std::io::sink()), Format::Human);
         TraceControl { on: AtomicBool::new(false), channel: Mutex::new(Arc::new(nowhere)), runtime }
     }

@@ -68,10 +68,14 @@ impl Trace {
     /// A layer that is off, and its control; lines are written by blocking jobs of `runtime`.
     pub fn new(runtime: Arc<dyn Runtime>) -> (Self, Arc<TraceControl>) {
         let control = Arc::new(TraceControl::new(Arc::clone(&runtime)));
+        (Trace::controlled(Arc::clone(&control), runtime), control)
+    }
+
+    /// A layer for one more tree, whose lines go where those of all layers with this control go.
+    pub fn controlled(control: Arc<TraceControl>, runtime: Arc<dyn Runtime>) -> Self {
         let paths = Mutex::new(Paths::new(NODES));
         let (located, places) = (Located::default(), Vec::new());
-        let layer = Trace { control: Arc::clone(&control), paths, located, places, runtime };
-        (layer, control)
+        Trace { control, paths, located, places, runtime }
     }
 
     /// The same layer, whose lines have the second path of each pair where the first one is, or begins a path: programs find the tree
