@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
-use support::{Place, can_mount, kill_server};
+use support::{Place, can_mount, kill_server, within};
 
 /// A server, and a place beside it.
 struct Far {
@@ -175,6 +175,65 @@ fn a_mount_survives_the_death_of_its_process_and_of_its_server() {
     file.write_all(b", again").unwrap();
     file.sync_all().unwrap();
     assert_eq!(fs::read(far.place.at("m/f")).unwrap(), b"before, after, again");
+}
+
+/// A file that is written several times is stored once, and at once when it is synchronised, its mount ends or its process dies.
+#[test]
+fn with_a_write_delay_a_file_is_stored_once() {
+    let Some(far) = Far::new() else { return };
+    let puts = |name: &str| {
+        let start = format!("PUT /{name} ");
+        far.server.requests().iter().filter(|asked| asked.starts_with(&start)).count()
+    };
+    let (m, at_server) = (far.place.at("m"), far.server.root());
+    far.mount(&["-o", "write=3600"]);
+    let write = |name: &str| {
+        for text in ["one", "two", "three"] {
+            fs::write(m.join(name), text).unwrap();
+            assert_eq!(fs::read_to_string(m.join(name)).unwrap(), text);
+        }
+        assert_eq!(fs::metadata(m.join(name)).unwrap().len(), 5);
+    };
+    for name in ["synchronised", "renamed", "orphan", "gone", "left"] {
+        write(name);
+    }
+    assert_eq!(fs::read_dir(&at_server).unwrap().count(), 0);
+    File::open(m.join("synchronised")).unwrap().sync_all().unwrap();
+    assert_eq!(fs::read_to_string(at_server.join("synchronised")).unwrap(), "three");
+    fs::rename(m.join("renamed"), m.join("new")).unwrap();
+    assert_eq!(fs::read_to_string(at_server.join("new")).unwrap(), "three");
+    fs::remove_file(m.join("gone")).unwrap();
+    assert_eq!(fs::read_dir(&at_server).unwrap().count(), 2);
+    kill_server(&far.place, "KILL");
+    // The next process takes over with the first request.
+    within("it is stored", || {
+        fs::metadata(&m).unwrap();
+        fs::read(at_server.join("orphan")).is_ok_and(|content| content == b"three")
+    });
+    write("last");
+    far.place.run(&["umount", "m"]).ok();
+    for name in ["left", "last"] {
+        assert_eq!(fs::read_to_string(at_server.join(name)).unwrap(), "three");
+    }
+    for (name, count) in [("synchronised", 1), ("renamed", 1), ("gone", 0), ("orphan", 1), ("last", 1)] {
+        assert_eq!(puts(name), count, "{name}");
+    }
+}
+
+/// What is still to be stored, and cannot be, is named.
+#[test]
+fn a_file_that_cannot_be_stored_at_last_is_named() {
+    let Some(far) = Far::new() else { return };
+    far.mount(&["-o", "write=3600"]);
+    fs::write(far.place.at("m/f"), "ours").unwrap();
+    far.by_others("f", "of another client");
+    let refused = far.place.run(&["flush", "--wait", "m"]).refused(1);
+    assert!(refused.contains("/f"), "{refused}");
+    assert_eq!(fs::read_to_string(far.server.root().join("f")).unwrap(), "of another client");
+    far.place.file("d/f", "");
+    fs::create_dir(far.place.at("n")).unwrap();
+    let refused = far.place.run(&["mount", "--layer", "cache=write=30", "d", "n"]).refused(1);
+    assert!(refused.contains("write=SECONDS") && refused.contains("write=behind"), "{refused}");
 }
 
 #[test]

@@ -202,6 +202,8 @@ pub struct Abilities {
     /// What is asked by way of one handle of a file that writes is done in the order in which the calls were first polled: the
     /// later one may be called before the earlier one was answered.
     pub in_order: bool,
+    /// What was written to a file is stored as a whole when the file is closed, and closing what is not open is no error.
+    pub whole_files: bool,
     /// Files can be created asynchronously ([`crate::ops::OpenFlags::ASYNC_CREATE`]), and what is asked about their names later is answered as if
     /// they had been made.
     pub async_create: bool,
@@ -249,6 +251,7 @@ impl Abilities {
             anonymous_io: false,
             initial_attrs: false,
             in_order: false,
+            whole_files: false,
             async_create: false,
             attrs_may_fail: false,
             targets_by_place: false,

@@ -7,6 +7,7 @@ use crate::wire;
 /// Every kind of region that a process may leave to the next one. A change of what is in a region raises its version here;
 /// where the former version is still read, [`Layout::reading`] says so.
 pub(super) const ALL: &[Layout] = &[
+    Layout::new("cache-closing", 1),
     Layout::new("cache-log", 5),
     Layout::new("cache-open", 1),
     Layout::new("control", 2),

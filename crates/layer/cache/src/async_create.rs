@@ -11,7 +11,7 @@ use crate::file::File;
 use crate::inner::Inner;
 use crate::moment::{Moment, after};
 use crate::names::What;
-use crate::options::{Ttls, Writes};
+use crate::options::Ttls;
 use crate::set::DOUBTFUL;
 use crate::table::Table;
 use outrigger_core::ops::{Create, GetAttr, Lookup, OpenFlags, Release, TmpFile};
@@ -68,7 +68,7 @@ impl Inner {
         let mut table = lock(&self.table);
         let Some(policy) = table.policy_below(op.dir, &op.name) else { return false };
         let Some(names) = table.names_of(op.dir) else { return false };
-        policy.writes == Writes::Behind
+        policy.writes.is_behind()
             && policy.ttls != Ttls::Never
             && lock(&names).find(&op.name, now).0 == What::Absent
             && !table.is_altering(op.dir, &op.name)

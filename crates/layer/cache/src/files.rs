@@ -6,42 +6,15 @@ use crate::inner::Inner;
 use crate::moment::after;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Policy, Ttls, Writes};
-use outrigger_core::gate::Gate;
 use outrigger_core::ops::{FSync, Flush, GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
-use outrigger_core::{
-    Answer, Backing, Credentials, Cx, Errno, Error, FileKind, Handle, LockOwner, Node, OpCode, Reply, lock,
-};
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use outrigger_core::{Answer, Backing, Cx, Errno, Error, FileKind, Handle, Node, OpCode, Reply, lock};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a file that was read ahead counts as read when it is opened.
 const AHEAD: Duration = Duration::from_secs(1);
-
-/// Files that were open for writing and are being closed, and how often.
-#[derive(Default)]
-pub(crate) struct Closing {
-    files: Mutex<HashMap<(Node, Handle), u32>>,
-    gate: Gate,
-}
-
-/// A file is being closed until this is dropped.
-struct BeingClosed(Arc<Inner>, (Node, Handle));
-
-impl Drop for BeingClosed {
-    fn drop(&mut self) {
-        if let Entry::Occupied(mut entry) = lock(&self.0.closing.files).entry(self.1) {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
-                entry.remove();
-            }
-        }
-        self.0.closing.gate.open();
-    }
-}
 
 impl Inner {
     /// Opens a file. One of which all content is known and fresh is not opened below before that becomes necessary.
@@ -233,6 +206,7 @@ impl Inner {
         let Some((open, last)) = self.handles.close_file(op.node, op.handle) else {
             return self.close_of_former(cx, op);
         };
+        self.closing.note_close(op.node);
         Answer::later(async move {
             if last {
                 // Others may wait for what is on its way by this handle, and one that is not open below may be in a moment.
@@ -242,61 +216,13 @@ impl Inner {
                 if lock(&open.file.delayed).last_close(&mut lock(&open.errors_seen)) {
                     self.writeback.reported(open.node);
                 }
+                if let Some(wait) = self.may_close_later(&open, &op) {
+                    self.close_when_due(cx, open, op, wait);
+                    return Reply::Done(());
+                }
             }
             self.release_below(cx, &open, op).await
         })
-    }
-
-    /// Notes until it is dropped that a file is being closed.
-    fn begins_to_close(self: &Arc<Self>, node: Node, handle: Handle) -> BeingClosed {
-        *lock(&self.closing.files).entry((node, handle)).or_default() += 1;
-        BeingClosed(Arc::clone(self), (node, handle))
-    }
-
-    /// Whether a file is being closed now that was open for writing.
-    pub(crate) fn is_being_closed(&self, node: Node) -> bool {
-        lock(&self.closing.files).keys().any(|(closing, _)| *closing == node)
-    }
-
-    /// Waits for the files that were open for writing and are being closed now: for all, or for this one.
-    pub(crate) async fn closed(&self, only: Option<Node>) {
-        let is_meant = |(node, _): &(Node, Handle)| only.is_none_or(|only| only == *node);
-        let now: Vec<_> = lock(&self.closing.files).keys().copied().filter(is_meant).collect();
-        let are_closed = || {
-            let files = lock(&self.closing.files);
-            now.iter().all(|file| !files.contains_key(file)).then_some(())
-        };
-        self.closing.gate.wait(are_closed).await;
-    }
-
-    /// The files of which something was answered that is not stored: their writes are still to be made, or they are still to be closed.
-    pub(crate) fn unstored(&self) -> Vec<Node> {
-        let closing = lock(&self.closing.files).keys().map(|(node, _)| *node).collect::<Vec<_>>();
-        let early = |open: &OpenFile| open.flushed_early.load(Ordering::Relaxed);
-        let flushed = self.handles.written_files().into_iter().filter(|(open, _)| early(open));
-        let writes = self.writeback.files().into_iter().map(|(node, _)| node);
-        let nodes = writes.chain(closing).chain(flushed.map(|(open, _)| open.node));
-        nodes.collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    /// Closes the files that are open for writing, for a tree that is asked no more, and waits for those that are being closed.
-    pub(crate) async fn close_all(self: &Arc<Self>) {
-        let closing = lock(&self.closing.files).clone();
-        for (open, count) in self.handles.written_files() {
-            let (node, handle, owner) = (open.node, open.handle, LockOwner(0));
-            // No program asks whether it is stored.
-            open.flushed_early.store(true, Ordering::Relaxed);
-            let flags = open.flags.unwrap_or(OpenFlags::WRITE_ONLY);
-            for _ in closing.get(&(node, handle)).copied().unwrap_or(0)..count {
-                let (inner, closing) = (Arc::clone(self), self.begins_to_close(node, handle));
-                self.runtime.spawn(Box::pin(async move {
-                    let _closing = closing;
-                    let cx = inner.own_cx(&Credentials::ROOT, 0);
-                    inner.release(&cx, Release { node, handle, flags, owner, flock_release: false }).await;
-                }));
-            }
-        }
-        self.closed(None).await;
     }
 
     /// Closes what is open below, if anything is.
@@ -319,7 +245,7 @@ impl Inner {
 
     /// Closes a file that a former process opened, and may have flushed early.
     fn close_of_former<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
-        let early = op.flags.writes() && lock(&self.table).policy(op.node).writes == Writes::Behind;
+        let early = op.flags.writes() && lock(&self.table).policy(op.node).writes.is_behind();
         if !early {
             return self.end_of_file(cx, op, early);
         }
@@ -332,7 +258,7 @@ impl Inner {
     }
 
     /// A file was closed below. Where close(2) had succeeded early, an error is that of a delayed write.
-    fn note_close(&self, node: Node, early: bool, reply: &Reply) {
+    pub(crate) fn note_close(&self, node: Node, early: bool, reply: &Reply) {
         let Some(error) = reply.error().filter(|_| early) else { return };
         let mut table = lock(&self.table);
         let is_unlinked = table.record(node).is_some_and(|record| record.dying);
@@ -348,7 +274,7 @@ impl Inner {
     }
 
     /// Gives a handle back below. A tree with locks learns first that descriptors were closed, if that was answered early.
-    fn end_of_file<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release, early: bool) -> Answer<'a> {
+    pub(crate) fn end_of_file<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release, early: bool) -> Answer<'a> {
         // What was never opened below need not be closed there.
         if is_own(op.handle) || !self.has(OpCode::Release) {
             return Answer::Ready(Reply::Done(()));

@@ -2,8 +2,8 @@
 //! What all parts of the layer share.
 
 use crate::clock::Asked;
+use crate::closing::{Closing, KeptClose};
 use crate::disk::Disk;
-use crate::files::Closing;
 use crate::log::Log;
 use crate::moment::{self, Moment};
 use crate::open::{Handles, KeptFile};
@@ -71,7 +71,7 @@ impl Inner {
         options: &Options,
         runtime: Arc<dyn Runtime>,
         disk: Option<Disk>,
-        (log, kept): (Option<Log>, Option<Slots<KeptFile>>),
+        (log, kept, closes): (Option<Log>, Option<Slots<KeptFile>>, Option<Slots<KeptClose>>),
     ) -> Self {
         let queue = disk.as_ref().map_or(0, |_| (options.memory / DISK_PARTS).min(DISK_MAX));
         disk.iter().for_each(|disk| disk.may_use(queue));
@@ -86,7 +86,7 @@ impl Inner {
             delays: options.delays(),
             has_successor,
             writeback: Writeback::new(options.write_memory, log),
-            closing: Closing::default(),
+            closing: Closing::new(closes),
             walks: Mutex::new(Walks::new(options)),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),

@@ -33,18 +33,19 @@
 //! ([`Notice::Prune`]).
 //!
 //! # Writes
-//! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
+//! With `write=close`, `write=behind` or `write=SECONDS` a write is answered at once and made in the background: several side by side, small
 //! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
 //! returned to all who have the file open for writing, by every close(2) up to the next fsync(2). Emptying a file (`O_TRUNC`) need not be
-//! stored before something is written or the last descriptor is closed: close(2) does not wait for that alone. With `write=behind`, close(2) asks
+//! stored before something is written or the last descriptor is closed: close(2) does not wait for that alone. With the last two, close(2) asks
 //! nothing of the tree below, unless a lock was taken on the file, which has to end: a server of whole files gets the file, and a program
 //! a flush, when the file is closed there. What fails then is in [`Control::lost`], and syncfs(2) fails once; [`Control::end`] waits for it.
+//! With `write=SECONDS` closing the file there waits up to so long, so that a file is stored once that is written several times (see `closing`).
 //!
 //! The same goes for permissions and times of a file that is open for writing and belongs to the user as whom files are made
 //! here: that will not be refused. Its attributes are predicted meanwhile, and until it is closed. Where the tree below keeps
 //! the order of what is asked by one handle ([`Abilities::in_order`]), what is set sets out right behind what was written.
 //!
-//! With `write=behind` new files are created asynchronously as well, where a negative entry is cached, and the tree below predicts what
+//! With these two, new files are created asynchronously as well, where a negative entry is cached, and the tree below predicts what
 //! a new file will be like ([`Abilities::async_create`]); see `make`.
 //!
 //! # What it cannot do
@@ -58,6 +59,7 @@
 mod async_create;
 mod change;
 mod clock;
+mod closing;
 mod contents;
 mod delayed;
 mod disk;
@@ -90,6 +92,7 @@ pub use disk::{Block, Disk, DiskUsage};
 pub use options::{Different, OPTIONS, Options, Policy, Ttls, Writes};
 pub use writeback::Lost;
 
+use closing::kept_closes;
 use inner::Inner;
 use log::Log;
 use notices::NoticeForwarder;
@@ -156,9 +159,19 @@ impl Cache {
     /// The layer at a site, perhaps with content on disk.
     ///
     /// # Errors
-    /// `EINVAL` for a second one that delays writes, where what was answered has to outlive the process; and as
-    /// [`Cache::with_keep`].
+    /// `EINVAL` for a second one that delays writes, where what was answered has to outlive the process, and for one that is to have files
+    /// stored later on a tree that does not store whole files; and as [`Cache::with_keep`].
     pub fn at(options: &Options, disk: Option<Disk>, site: &Site<'_>) -> Result<Made> {
+        if let Some(below) = site.below.map(|below| below.abilities())
+            && options.closes_later()
+            && !below.whole_files
+        {
+            let driver = below.driver;
+            return Err(Errno::EINVAL.because(format!(
+                "write=SECONDS is for trees that store whole files, when they are closed (ftp, dav); {driver} stores each write by \
+                 itself: write=behind does that in the background"
+            )));
+        }
         let runtime = Arc::clone(site.runtime);
         let cache = match site.keep {
             // What survives is that of one.
@@ -177,7 +190,7 @@ impl Cache {
 
     /// As [`Cache::new`], perhaps with content on disk as well.
     pub fn with_disk(options: &Options, runtime: Arc<dyn Runtime>, disk: Option<Disk>) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime, disk, (None, None))))
+        Cache(Arc::new(Inner::new(options, runtime, disk, (None, None, None))))
     }
 
     /// As [`Cache::with_disk`], and writes that were answered outlive this process: another one that does the same makes them.
@@ -191,7 +204,8 @@ impl Cache {
         keep: &dyn Keep,
     ) -> Result<Self> {
         let log = options.delays().then(|| Log::open(keep, options.write_memory)).transpose()?;
-        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, (log, Some(kept_files(keep)?))))))
+        let closes = options.closes_later().then(|| kept_closes(keep)).transpose()?;
+        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, (log, Some(kept_files(keep)?), closes)))))
     }
 
     /// To be kept when the layer is put into its stack.
@@ -227,9 +241,13 @@ impl Control {
         self.0.close_all().await;
     }
 
-    /// Waits until all writes up to `mark` have been made, or have failed, for a while; answers whether that is so.
+    /// Waits until all writes up to `mark` have been made and stored, or have failed, for a while; answers whether that is so.
     pub async fn written_within(&self, mark: Mark, patience: Duration) -> bool {
-        self.within(self.0.written_to(mark.0), patience).await
+        let stored = async {
+            self.0.written_to(mark.0).await;
+            self.0.closed_to(mark.0).await;
+        };
+        self.within(stored, patience).await
     }
 
     /// Waits for something for a while; answers whether it has come.
@@ -238,9 +256,9 @@ impl Control {
         until(&**runtime, runtime.monotonic() + patience, event).await.is_some()
     }
 
-    /// Of how many files writes up to `mark` have not been made yet, and how many bytes these are.
+    /// Of how many files writes up to `mark` have not been made and stored yet, and how many bytes have not been made.
     pub fn unwritten(&self, mark: Mark) -> (usize, u64) {
-        self.0.writeback.left(mark.0)
+        self.0.left(mark.0)
     }
 
     /// The files of which something that was answered would be lost if the process ended now.
@@ -286,6 +304,14 @@ impl Layer for Cache {
             Request::ReadDir(op) => inner.readdir(cx, op),
             Request::ReadDirPlus(op) => inner.readdirplus(cx, op),
             Request::ReleaseDir(op) => inner.releasedir(cx, op),
+            // Nothing tells how many references a file needs that is to be closed.
+            Request::Forget(op) if op.count == u64::MAX && inner.is_being_closed(op.node) => {
+                Answer::later(async move {
+                    inner.closed(Some(op.node)).await;
+                    lock(&inner.table).forget(op.node, op.count);
+                    inner.pass(cx, op.into()).await
+                })
+            }
             Request::Forget(mut op) => {
                 op.count = lock(&inner.table).forget(op.node, op.count);
                 if op.count == 0 { Answer::Ready(Reply::Done(())) } else { inner.pass(cx, op.into()) }

@@ -9,7 +9,6 @@ use crate::file::File;
 use crate::fill::{DirBelow, Fill};
 use crate::inner::Inner;
 use crate::moment::Moment;
-use crate::options::Writes;
 use crate::readahead::Readahead;
 use crate::record::SharedNames;
 use outrigger_core::ops::{Open, OpenFlags, Release};
@@ -370,7 +369,7 @@ impl Inner {
         table.pin(node);
         file.may_be_locked.store(true, Ordering::Release);
         // The former process may have done so; a handle of ours is never written.
-        let flushed_early = !is_own(handle) && table.policy(node).writes == Writes::Behind;
+        let flushed_early = !is_own(handle) && table.policy(node).writes.is_behind();
         let flushed_early = AtomicBool::new(flushed_early);
         drop(table);
         let flags = is_own(handle).then_some(OpenFlags::empty());

@@ -2,7 +2,7 @@
 //! What the user can choose, for the whole tree and for places in it.
 
 use outrigger_core::option::option;
-use outrigger_core::{Attr, OptionTable, Result, Time};
+use outrigger_core::{Attr, Errno, OptionTable, Result, Time};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,6 +29,9 @@ pub enum Writes {
     Close,
     /// Soon: before anything that depends on it, such as fsync(2), a change of attributes, or giving the file another name.
     Behind,
+    /// As [`Writes::Behind`], and a file that is stored as a whole when it is closed is stored so much later at most (the write delay of
+    /// *Ufo*): one that is written several times meanwhile is stored once.
+    After(Duration),
 }
 
 /// How a part of the tree is cached.
@@ -112,9 +115,9 @@ pub const OPTIONS: OptionTable = OptionTable {
         .also(SSHFS_TTLS),
         option(
             "write",
-            "through|close|behind",
+            "through|close|behind|SECONDS",
             "close for mounts of hosts, through elsewhere",
-            "through: write-through; close: written before close(2) returns; behind: write-back; write:/PATH= for a part of the tree",
+            "through: write-through; close: written before close(2) returns; behind: write-back; SECONDS: write-back, and ftp and dav store a file up to so long after it was closed; write:/PATH= for a part of the tree",
         ),
         option("cache_memory", "BYTES", "128m", "the most memory for content"),
         option("cache_entries", "N", "200000", "the most files and names that are remembered")
@@ -215,6 +218,30 @@ fn age(attr: &Attr, now: Time) -> Duration {
 const WRITES: &[(&str, Writes)] =
     &[("through", Writes::Through), ("close", Writes::Close), ("behind", Writes::Behind)];
 
+/// Nobody expects a file to be stored later than that, and clocks can be added to it.
+const LATEST: Duration = Duration::from_secs(24 * 3600);
+
+impl Writes {
+    /// Whether close(2) waits for nothing.
+    pub(crate) fn is_behind(self) -> bool {
+        matches!(self, Writes::Behind | Writes::After(_))
+    }
+
+    fn parse(value: &str) -> Result<Self> {
+        if !value.starts_with(|first: char| first.is_ascii_digit()) {
+            return OPTIONS.one_of("write", value, WRITES);
+        }
+        match OPTIONS.seconds("write", value)? {
+            Duration::ZERO => Ok(Writes::Close),
+            delay if delay <= LATEST => Ok(Writes::After(delay)),
+            _ => {
+                Err(Errno::EINVAL
+                    .because(format!("cache: option write cannot be \"{value}\": a day at most")))
+            }
+        }
+    }
+}
+
 impl Policy {
     fn with(self, different: Different) -> Self {
         Policy { ttls: different.ttls.unwrap_or(self.ttls), writes: different.writes.unwrap_or(self.writes) }
@@ -224,8 +251,17 @@ impl Policy {
 impl Options {
     /// Whether writes are delayed anywhere.
     pub fn delays(&self) -> bool {
+        self.writes().any(|writes| writes != Writes::Through)
+    }
+
+    /// Whether closing files waits anywhere.
+    pub(crate) fn closes_later(&self) -> bool {
+        self.writes().any(|writes| matches!(writes, Writes::After(_)))
+    }
+
+    fn writes(&self) -> impl Iterator<Item = Writes> {
         let places = self.places.iter().filter_map(|(_, different)| different.writes);
-        places.chain([self.policy.writes]).any(|writes| writes != Writes::Through)
+        places.chain([self.policy.writes])
     }
 
     /// Reads `20` or `cache=20,cache:/build=always`.
@@ -249,7 +285,7 @@ impl Options {
         }
     }
 
-    /// Sets one option: `cache` (`never`, `always`, seconds, or percent of an age) and `write` (`through`, `close` or `behind`), for a place and
+    /// Sets one option: `cache` (`never`, `always`, seconds, or percent of an age) and `write` (`through`, `close`, `behind`, or seconds), for a place and
     /// all below it as `cache:/PATH` and `write:/PATH`; `cache_entries` (a number), `cache_names`, `cache_memory`, `disk_cache`,
     /// `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood); `cache_dir` (an absolute path);
     /// `ahead` (seconds); `sync_readdir`, `no_readahead` and `sync_read`, without a value.
@@ -265,9 +301,7 @@ impl Options {
             // How long is another option of sshfs(1).
             "cache" if value == "yes" => {}
             "cache" => self.at(place, Different { ttls: Some(Ttls::parse(value)?), writes: None }),
-            "write" => {
-                self.at(place, Different { ttls: None, writes: Some(OPTIONS.one_of(key, value, WRITES)?) })
-            }
+            "write" => self.at(place, Different { ttls: None, writes: Some(Writes::parse(value)?) }),
             "cache_entries" => self.entries = OPTIONS.number(key, value, ..)?,
             "cache_names" => self.names = OPTIONS.bytes(key, value)?,
             "cache_memory" => self.memory = OPTIONS.bytes(key, value)?,
@@ -384,12 +418,24 @@ mod tests {
     }
 
     #[test]
+    fn a_write_delay_of_none_is_that_a_file_is_stored_when_it_is_closed() {
+        let writes = |value| options(&[("write", value)]).policy.writes;
+        assert_eq!((writes("0"), writes("0.0")), (Writes::Close, Writes::Close));
+        assert_eq!(writes("2.5"), Writes::After(Duration::from_millis(2500)));
+        let place = options(&[("write:/a", "30")]);
+        assert!(place.closes_later() && place.delays() && !options(&[("write", "behind")]).closes_later());
+    }
+
+    #[test]
     fn nonsense_is_refused_by_name() {
         for (key, value) in [
             ("cache", "soon"),
             ("cache", "-1"),
             ("cache", "inf"),
             ("write", "later"),
+            ("write", "86401"),
+            ("write", "-1"),
+            ("write", "3s"),
             ("cache_entries", "many"),
             ("cache_names", "1e9"),
             ("disk_cache", "much"),

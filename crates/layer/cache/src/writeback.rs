@@ -384,6 +384,7 @@ impl Inner {
         {
             return;
         }
+        self.close_for_formers();
         let Some(log) = &self.writeback.log else { return };
         for (node, errno) in log.lost() {
             let file = lock(&self.table).file(node, self.now());
@@ -430,9 +431,11 @@ impl Inner {
             };
             let offset = piece.offset + done;
             let write = Write { node, handle, offset, data, cached, kill_setid };
-            match ask(&*self.below().service, &cx, write).await?.0 {
-                0 => return Err(Errno::EIO.because("nothing of a delayed write was written")),
-                count => done += count,
+            match ask(&*self.below().service, &cx, write).await {
+                Ok(Count(0)) => return Err(Errno::EIO.because("nothing of a delayed write was written")),
+                Ok(Count(count)) => done += count,
+                Err(error) if error.errno == Errno::ENOSPC && self.closed_for_room().await => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -524,7 +527,7 @@ impl Inner {
             return self.flush_after_writes(cx, op, ends_locks);
         };
         Answer::later(async move {
-            let is_behind = lock(&self.table).policy(op.node).writes == Writes::Behind;
+            let is_behind = lock(&self.table).policy(op.node).writes.is_behind();
             // Shells close a copy of the descriptor before they write: a server of whole files would have an empty one until then.
             let may_wait = is_behind || lock(&open.file.content).emptied;
             let reply = if !ends_locks && may_wait {

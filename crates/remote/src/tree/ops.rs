@@ -88,6 +88,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             parallel: S::PARALLEL,
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
+            whole_files: true,
             async_create: true,
             close_to_open: S::STORES_IF_UNCHANGED,
             hides_names: S::HIDES_NAMES,

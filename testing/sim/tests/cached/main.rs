@@ -6,6 +6,7 @@ mod behind;
 mod client;
 mod content;
 mod disk;
+mod later;
 mod making;
 mod names;
 mod settings;
