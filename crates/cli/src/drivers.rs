@@ -349,6 +349,9 @@ mod tests {
         for table in [&outrigger_driver_ftp::SHARED, &outrigger_driver_ftp::OPTIONS] {
             taken(table, |k, v| outrigger_driver_ftp::Options::default().set(k, v));
         }
+        taken(&outrigger_driver_http::INDEX, |k, v| {
+            outrigger_driver_http::set(&outrigger_driver_http::OPTIONS, &mut Default::default(), k, v)
+        });
         for table in [&outrigger_driver_http::OPTIONS, &outrigger_driver_http::DAV_OPTIONS] {
             taken(table, |k, v| outrigger_driver_http::set(table, &mut Default::default(), k, v));
         }

@@ -123,6 +123,65 @@ fn a_file_that_is_replaced_while_its_attributes_are_believed_is_never_mixed() {
     within("the new file", || fs::read(far.place.at("m/large")).is_ok_and(|content| content == new));
 }
 
+/// With `index=trust` the index page of nginx tells all that `ls -l` shows; else each file is asked about.
+#[test]
+fn a_trusted_index_of_nginx_is_one_request_for_all_files() {
+    for (kind, asked) in [(Httpd::Nginx, 0), (Httpd::Dav, 100), (Httpd::Python, 100)] {
+        let Some(far) = Far::new(kind) else { continue };
+        fs::create_dir(far.server.root().join("many")).unwrap();
+        for number in 0..100 {
+            fs::write(far.server.root().join(format!("many/f {number:02}")), vec![b'x'; 1000 + number])
+                .unwrap();
+        }
+        let about_files = |from: usize| {
+            far.server.requests()[from..].iter().filter(|asked| asked.contains("/many/f")).count()
+        };
+        let expected = |listed: String| {
+            let sizes: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().nth(4)).collect();
+            assert_eq!(sizes, (1000..1100).map(|size| size.to_string()).collect::<Vec<_>>(), "{kind:?}");
+        };
+        expected(far.place.run(&["ls", "-l", &far.at("/many/")]).ok());
+        let before = far.server.requests().len();
+        assert_eq!(about_files(0), 100, "{kind:?}");
+        expected(far.place.run(&["ls", "-l", "--opt", "index=trust", &far.at("/many/")]).ok());
+        assert_eq!(about_files(before), asked, "{kind:?}");
+        let before = far.server.requests().len();
+        far.place.run(&["mount", "-o", "index=trust", &far.at("/many/"), "m"]).ok();
+        expected(far.place.run_as("ls", &["-l", "m"]).ok().split_once('\n').unwrap().1.to_owned());
+        assert_eq!(about_files(before), asked, "{kind:?}");
+    }
+}
+
+/// What is read is of the file that the server has, whatever its index page says of it, which has rounded the time.
+#[test]
+fn content_does_not_depend_on_a_trusted_index() {
+    let Some(far) = Far::new(Httpd::Nginx) else { return };
+    let path = far.server.root().join("f");
+    let put = |text: &str, second: u64| {
+        fs::write(&path, text).unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_020 + second)).unwrap();
+    };
+    let mounted = far.place.at("m/f");
+    let seconds = || fs::metadata(&mounted).unwrap().modified().unwrap().duration_since(UNIX_EPOCH).unwrap();
+    put("one", 7);
+    far.place.run(&["mount", "-o", "index=trust", &far.at("/"), "m"]).ok();
+    far.place.run_as("ls", &["-l", "m"]).ok();
+    assert_eq!(seconds().as_secs(), 1_600_000_020, "as the page has it");
+    assert_eq!(fs::read(&mounted).unwrap(), b"one");
+    assert_eq!(fs::read(&mounted).unwrap(), b"one");
+    // In the same minute, and as long.
+    put("two", 8);
+    assert_eq!(fs::read(&mounted).unwrap(), b"two");
+    assert_eq!(seconds().as_secs(), 1_600_000_028);
+    // Once it is known, the page does not hide it.
+    far.place.run(&["flush", "m"]).ok();
+    far.place.run_as("ls", &["-l", "m"]).ok();
+    assert_eq!(seconds().as_secs(), 1_600_000_028);
+    put("longer", 9);
+    within("the new file", || fs::read(&mounted).is_ok_and(|content| content == b"longer"));
+}
+
 /// The process that takes over reads on in files that are open, and in what they were when they were opened.
 #[test]
 fn a_mount_survives_the_death_of_its_process() {

@@ -39,7 +39,7 @@ fn with_slash(path: &[u8]) -> Vec<u8> {
 
 impl DavHost {
     pub(crate) fn new(web: Web) -> Self {
-        DavHost { http: Host::new(web), tells_when_listed: AtomicBool::new(false) }
+        DavHost { http: Host::new(web, false), tells_when_listed: AtomicBool::new(false) }
     }
 
     pub(crate) async fn reach(&self) -> Result<()> {

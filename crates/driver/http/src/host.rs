@@ -3,15 +3,20 @@
 
 use crate::client::{Answer, Ask, Fault, Manner, Refused, Web, follow, unfit, version};
 use bytes::{Bytes, BytesMut};
-use outrigger_core::{Errno, FileKind, Parallel, Result};
+use outrigger_core::{Errno, FileKind, Parallel, Result, lock};
 use outrigger_proto_http::{Index, Indexed, Part, Unfit, Url};
 use outrigger_toolkit_remote::{
     Begun, FileServer, Found, Listing, Parts, Readings, Refusal, Version, repeated, within,
 };
 use reqwest::{Method, StatusCode};
+use std::collections::HashMap;
+use std::sync::Mutex;
 
 /// What a name of an index page takes in memory beside its text, in bytes: what it says, twice while names are put in order.
 pub(crate) const ENTRY: usize = 448;
+
+/// Of so many files it is noted when they were changed.
+const SEEN_MAX: usize = 1 << 16;
 
 pub(crate) const MANNER: Manner = Manner { schemes: ["http", "https"], permitted: follow };
 
@@ -19,6 +24,10 @@ pub(crate) const MANNER: Manner = Manner { schemes: ["http", "https"], permitted
 pub struct Host {
     pub(crate) web: Web,
     pub(crate) readings: Readings<Transfer>,
+    /// Sizes and times of HTML index pages are taken as they are.
+    trusts_index: bool,
+    /// What files are by HEAD, whose times such a page has rounded.
+    seen: Mutex<HashMap<Vec<u8>, (u64, i64)>>,
 }
 
 /// A file that is being received, part by part.
@@ -35,8 +44,29 @@ pub struct Transfer {
 }
 
 impl Host {
-    pub(crate) fn new(web: Web) -> Self {
-        Host { web, readings: Readings::default() }
+    pub(crate) fn new(web: Web, trusts_index: bool) -> Self {
+        Host { web, readings: Readings::default(), trusts_index, seen: Mutex::default() }
+    }
+
+    /// Notes what a file is, so that a listing need not show another time for it.
+    fn note(&self, path: &[u8], found: &Found) {
+        let Some(file) = found.size.zip(found.modified).filter(|_| self.trusts_index) else { return };
+        let mut seen = lock(&self.seen);
+        if seen.len() >= SEEN_MAX {
+            seen.clear();
+        }
+        seen.insert(path.to_vec(), file);
+    }
+
+    /// A name of an index page of a directory, with the time at which the file was changed, in the minute of the page.
+    fn trusted(&self, dir: &[u8], listed: Indexed) -> Found {
+        let (size, minute) = (listed.size, listed.minute.filter(|_| self.trusts_index && !listed.is_dir));
+        let (Some(size), Some(minute)) = (size, minute) else { return found(listed) };
+        let path = [dir, if dir.ends_with(b"/") { b"" } else { b"/" }, &listed.name].concat();
+        let seen = lock(&self.seen).get(&path).copied();
+        let seen = seen.filter(|&(known, at)| known == size && at - at.rem_euclid(60) == minute);
+        let modified = Some(seen.map_or(minute, |(_, at)| at));
+        Found { size: Some(size), modified, is_rounded: seen.is_none(), ..found(listed) }
     }
 
     pub(crate) async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Fault> {
@@ -117,7 +147,8 @@ impl Host {
             () => return Err(no_index().into()),
         };
         self.must_fit(page.len() + index.names.len() * ENTRY)?;
-        Ok(Listing { names: index.names.into_iter().map(found).collect(), odd: index.odd })
+        let names = index.names.into_iter().map(|listed| self.trusted(path, listed));
+        Ok(Listing { names: names.collect(), odd: index.odd })
     }
 
     /// The whole content of an answer that is an index page. That all of it has come is seen to by the library.
@@ -216,6 +247,10 @@ impl FileServer for Host {
         self.web.shown()
     }
 
+    fn is_asked_at_open(&self) -> bool {
+        self.trusts_index
+    }
+
     fn readings(&self) -> &Readings<Transfer> {
         &self.readings
     }
@@ -223,7 +258,7 @@ impl FileServer for Host {
     async fn stat(&self, path: &[u8]) -> Result<Found, Fault> {
         match path {
             b"/" => Ok(Found::new(FileKind::Directory)),
-            _ => repeated(|_| self.look(path)).await,
+            _ => repeated(|_| self.look(path)).await.inspect(|found| self.note(path, found)),
         }
     }
 
@@ -264,7 +299,7 @@ impl FileServer for Host {
 
 /// A name of an index page. Its size and time are used only where the page has both: HEAD tells both, and with one of them missing the file
 /// would seem to have changed between the two.
-fn found(Indexed { name, is_dir, size, modified }: Indexed) -> Found {
+fn found(Indexed { name, is_dir, size, modified, .. }: Indexed) -> Found {
     let kind = if is_dir { FileKind::Directory } else { FileKind::Regular };
     let (size, modified) = size.zip(modified).unzip();
     Found { name: name.into(), size: size.filter(|_| !is_dir), modified, ..Found::new(kind) }

@@ -18,8 +18,13 @@
 //! links of its index page that lead to what is directly in it; a link to another host or directory, or with a query, is none. A name
 //! that no file here can have is refused, and the listing ends with `EIO` after the rest. An index page is HTML of any server, or
 //! JSON of nginx (`autoindex_format json`). JSON tells sizes and times as they are. HTML rounds times to minutes of an unknown time
-//! zone, so files are listed by name there, and looked at by HEAD when a program wants to know more. A directory with an
-//! `index.html` has the names that this page links to.
+//! zone, so files are listed by name there, and looked at by HEAD, over several connections at once, when a program wants to know more. A
+//! directory with an `index.html` has the names that this page links to.
+//!
+//! With `index=trust`, what HTML of nginx tells is believed: `ls -l` of a directory is one request. Its sizes are exact, and the others
+//! (`autoindex_exact_size off` above 9999 bytes, and those of other servers) are asked for as before. Its times are rounded down to
+//! minutes, until the file has been asked about; nginx writes them in UTC, unless it has `autoindex_localtime on`. A file of which
+//! something is cached is asked about when it is opened, and content of another size than was listed is `ESTALE`.
 //!
 //! # Versions
 //!
@@ -85,7 +90,7 @@ mod options;
 
 pub use dav::DavHost;
 pub use host::Host;
-pub use options::{DAV_OPTIONS, OPTIONS, set};
+pub use options::{DAV_OPTIONS, INDEX, OPTIONS, Options, set};
 
 use crate::client::Web;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
@@ -98,7 +103,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     name: "http",
     opens: "directories of HTTP servers, by their index pages, and single files",
     location: "http://[USER@]HOST[:PORT]/PATH, https://...",
-    options: &[&OPTIONS],
+    options: &[&INDEX, &OPTIONS],
     cached: true,
     schemes: &[HTTP, Scheme { name: "https", open: |at, given, site| open(at, given, site, true), ..HTTP }],
     ..DriverInfo::NONE
@@ -142,8 +147,8 @@ fn asked_for(
     site: &Site<'_>,
     tls: bool,
     table: &OptionTable,
-) -> Result<(Authority, FileOptions)> {
-    let mut options = FileOptions::at(site, tls);
+) -> Result<(Authority, Options)> {
+    let mut options = Options { files: FileOptions::at(site, tls), ..Options::default() };
     given.apply(&mut |key, value| set(table, &mut options, key, value))?;
     Ok((Authority::parse(at)?, options))
 }
@@ -160,13 +165,14 @@ pub type Dav = FileTree<DavHost>;
 /// Why there is no connection, and `EACCES` when the certificate is not the server's; `EUCLEAN` when `keep` has something else.
 pub async fn connect(
     server: Authority,
-    options: FileOptions,
+    options: Options,
     runtime: Arc<dyn Runtime>,
     keep: Option<Arc<dyn Keep>>,
 ) -> Result<Http> {
+    let Options { files: options, trusts_index } = options;
     options.check("https://")?;
     let start = Start::find(keep.as_deref(), &server, &options)?;
-    let host = Host::new(Web::new(&server, &start, options.clone(), &host::MANNER)?);
+    let host = Host::new(Web::new(&server, &start, options.clone(), &host::MANNER)?, trusts_index);
     let base = start.base(true, async || host.reach().await.map(|()| Vec::new())).await?;
     FileTree::open(host, base, options, runtime, keep)
 }
@@ -177,10 +183,11 @@ pub async fn connect(
 /// As [`connect`].
 pub async fn connect_dav(
     server: Authority,
-    options: FileOptions,
+    options: Options,
     runtime: Arc<dyn Runtime>,
     keep: Option<Arc<dyn Keep>>,
 ) -> Result<Dav> {
+    let options = options.files;
     options.check("davs://")?;
     let start = Start::find(keep.as_deref(), &server, &options)?;
     let host = DavHost::new(Web::new(&server, &start, options.clone(), &dav::MANNER)?);

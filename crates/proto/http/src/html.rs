@@ -11,6 +11,11 @@ impl<'a> Links<'a> {
         Links { rest: page }
     }
 
+    /// What follows the tag of the last link.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Goes to what follows `mark`, or to the end.
     fn skip_past(&mut self, mark: &[u8]) {
         let found = self.rest.windows(mark.len()).position(|part| part.eq_ignore_ascii_case(mark));

@@ -4,6 +4,8 @@
 use crate::html::Links;
 use crate::path::{decode_path, encode_path};
 use crate::range::http_date;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use std::collections::HashSet;
@@ -24,6 +26,8 @@ pub struct Indexed {
     pub size: Option<u64>,
     /// The time of change in seconds since 1970, where the page tells it exactly.
     pub modified: Option<i64>,
+    /// The minute in which it was changed, likewise, where the page tells no more; in UTC, unless the server was told to write local times.
+    pub minute: Option<i64>,
 }
 
 /// What an index page lists.
@@ -36,14 +40,22 @@ pub struct Index {
 }
 
 impl Index {
-    /// What an HTML page lists that was sent for the directory at `base`: its links to what is directly in that directory. Sizes and
-    /// times of such pages are rounded, and in the time zone of the server: they are not told.
+    /// What an HTML page lists that was sent for the directory at `base`: its links to what is directly in that directory. Only pages
+    /// of nginx tell sizes as they are, and times in UTC; what others say of that is not told, nor a size that nginx has rounded (`12K`).
     pub fn of_html(base: &Url, page: &[u8]) -> Self {
         let (mut index, mut seen) = (Index::default(), HashSet::new());
-        for link in Links::of(page) {
+        let (is_of_nginx, mut links) = (is_of_nginx(page), Links::of(page));
+        while let Some(link) = links.next() {
             let Some((name, is_dir)) = target(base, &link) else { continue };
             if !seen.contains(&name) {
-                index.add(Indexed { name: name.clone(), is_dir, size: None, modified: None });
+                let (size, minute) = columns(links.rest()).filter(|_| is_of_nginx).unzip();
+                index.add(Indexed {
+                    name: name.clone(),
+                    is_dir,
+                    size: size.flatten(),
+                    modified: None,
+                    minute,
+                });
                 seen.insert(name);
             }
         }
@@ -57,7 +69,7 @@ impl Index {
         for JsonFile { name: Bytes(name), kind, mtime, size } in files {
             let modified = mtime.as_deref().and_then(http_date);
             if seen.insert(name.clone()) {
-                index.add(Indexed { name, is_dir: kind == "directory", size, modified });
+                index.add(Indexed { name, is_dir: kind == "directory", size, modified, minute: None });
             }
         }
         Some(index)
@@ -76,6 +88,26 @@ pub(crate) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
         && !name.iter().any(|byte| b"/\0".contains(byte))
         && name.len() <= NAME_MAX
+}
+
+/// Whether a page looks like those that nginx makes.
+fn is_of_nginx(page: &[u8]) -> bool {
+    const UP: &[u8] = b"</h1><hr><pre><a href=\"../\">../</a>";
+    page.starts_with(b"<html>") && page.windows(UP.len()).any(|part| part == UP)
+}
+
+/// Size and minute of change of a file of an index page of nginx, from what follows the tag of its link: the end of that element, then
+/// columns up to the end of the line. The size is none where it is rounded.
+fn columns(after_link: &[u8]) -> Option<(Option<u64>, i64)> {
+    const LONGEST: usize = 2048;
+    let line = after_link[..after_link.len().min(LONGEST)].split(|&byte| byte == b'\n').next()?;
+    let end = line.windows(4).position(|part| part == b"</a>")?;
+    let mut columns = str::from_utf8(&line[end + 4..]).ok()?.split_ascii_whitespace();
+    let (date, time, size) = (columns.next()?, columns.next()?, columns.next()?);
+    let changed = DateTime::strptime("%d-%b-%Y %H:%M", format!("{date} {time}")).ok()?;
+    let is_number = columns.next().is_none() && size.bytes().all(|byte| byte.is_ascii_digit());
+    let size = is_number.then(|| size.parse().ok()).flatten();
+    Some((size, changed.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second()))
 }
 
 /// What `link` leads to, if that is in the directory at `base`, and whether it is a directory.

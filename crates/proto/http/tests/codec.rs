@@ -35,6 +35,32 @@ fn index_pages_of_servers_are_read() {
 }
 
 #[test]
+fn only_pages_of_nginx_tell_sizes_and_only_where_they_are_exact() {
+    let line = |rest: &str| format!("<a href=\"f\">f</a>     {rest}");
+    let told = |head: &str, rest: &str| {
+        let page = format!(
+            "<html>\r\n<head></head><body>\r\n{head}\r\n{}\r\n<a href=\"g\">g</a> 1 2 3\r\n",
+            line(rest)
+        );
+        let index = Index::of_html(&base(), page.as_bytes());
+        assert_eq!(shown(&index), ["f", "g"], "{page}");
+        assert_eq!((index.names[1].size, index.names[1].minute), (None, None));
+        (index.names[0].size, index.names[0].minute, index.names[0].modified)
+    };
+    let nginx = "<h1>Index of /pub/</h1><hr><pre><a href=\"../\">../</a>";
+    assert_eq!(told(nginx, "06-Nov-1994 08:49      1234"), (Some(1234), Some(784_111_740), None));
+    for rounded in ["12K", "1.2K", "-", "+5", "18446744073709551616", "1 234"] {
+        let line = format!("06-Nov-1994 08:49 {rounded}");
+        assert_eq!(told(nginx, &line), (None, Some(784_111_740), None), "{rounded}");
+    }
+    for other in ["1994-11-06 08:49  1234", "06-Nov-1994 1234", "", "1234", "06-Nov-1994\n08:49 1234"] {
+        assert_eq!(told(nginx, other), (None, None, None), "{other}");
+    }
+    let other = "<h1>Index of /pub/</h1><pre><a href=\"../\">Parent Directory</a>";
+    assert_eq!(told(other, "06-Nov-1994 08:49      1234"), (None, None, None));
+}
+
+#[test]
 fn json_of_nginx_tells_all_and_takes_names_that_are_no_text() {
     let page = b"[\n{ \"name\":\"d\", \"type\":\"directory\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" },\n\
         { \"name\":\"x\xff\\\"\", \"type\":\"file\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\", \"size\":1234 }\n]";

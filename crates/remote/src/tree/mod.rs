@@ -41,6 +41,8 @@ pub struct Found {
     pub size: Option<u64>,
     /// The time of change in seconds since 1970, where the server says.
     pub modified: Option<i64>,
+    /// The time of change is rounded: it is not the one that the server tells together with content.
+    pub is_rounded: bool,
     /// Permissions, where the server says.
     pub mode: Option<u32>,
     /// Where a symbolic link leads, if the server says so along with the rest.
@@ -52,7 +54,16 @@ pub struct Found {
 impl Found {
     /// Something of which no more is known.
     pub fn new(kind: FileKind) -> Self {
-        Found { name: Bytes::new(), kind, size: None, modified: None, mode: None, target: None, tag: None }
+        Found {
+            name: Bytes::new(),
+            kind,
+            size: None,
+            modified: None,
+            is_rounded: false,
+            mode: None,
+            target: None,
+            tag: None,
+        }
     }
 }
 
@@ -174,6 +185,11 @@ pub trait FileServer: Send + Sync + 'static {
 
     /// What is served, without a password.
     fn shown(&self) -> String;
+
+    /// Whether what is cached of a file is looked at when the file is opened.
+    fn is_asked_at_open(&self) -> bool {
+        Self::STORES_IF_UNCHANGED
+    }
 
     /// The transfers that go on when the next piece is asked for: a server that needs their connections ends some.
     fn readings(&self) -> &Readings<Self::Transfer>;

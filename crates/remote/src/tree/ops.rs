@@ -90,7 +90,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             negative_ttl: Ttl::SECOND,
             whole_files: true,
             async_create: true,
-            close_to_open: S::STORES_IF_UNCHANGED,
+            close_to_open: self.0.server.is_asked_at_open(),
             hides_names: S::HIDES_NAMES,
             read_only: S::READ_ONLY,
             ..Abilities::new(self.0.server.driver(), self.0.server.shown(), OPS)

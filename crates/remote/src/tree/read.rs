@@ -94,7 +94,8 @@ struct Told {
 impl Versions {
     /// Attributes of a node are given out.
     pub(super) fn tell(&mut self, node: Node, found: &Found) {
-        let told = Told { size: found.size, modified: found.modified, was_read: false };
+        let modified = found.modified.filter(|_| !found.is_rounded);
+        let told = Told { size: found.size, modified, was_read: false };
         let known = self.told.entry(node).or_default();
         if (known.size, known.modified) != (told.size, told.modified) {
             *known = told;

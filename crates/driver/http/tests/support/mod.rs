@@ -4,7 +4,7 @@
 use outrigger_client::{Client, Follow, Inode, Settings};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
-use outrigger_driver_http::{DAV_OPTIONS, OPTIONS, connect, connect_dav, set};
+use outrigger_driver_http::{DAV_OPTIONS, OPTIONS, Options, connect, connect_dav, set};
 use outrigger_runtime::Threads;
 use outrigger_toolkit_remote::{Authority, FileOptions};
 use std::sync::Arc;
@@ -15,7 +15,8 @@ pub fn client(place: &str, options: &[(&str, &str)], keep: Option<Arc<dyn Keep>>
         Some(place) => (&DAV_OPTIONS, place),
         None => (&OPTIONS, place),
     };
-    let mut chosen = FileOptions { netrc: None, ..FileOptions::default() };
+    let files = FileOptions { netrc: None, ..FileOptions::default() };
+    let mut chosen = Options { files, ..Options::default() };
     options.iter().for_each(|(key, value)| set(table, &mut chosen, key, value).expect("an option"));
     let (threads, server) = (Arc::new(Threads::new()), Authority::parse(place).expect("a server"));
     let runtime = Arc::clone(&threads) as Arc<dyn Runtime>;
