@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -173,6 +174,51 @@ fn the_death_of_the_server_takes_the_trees_only() {
         assert_eq!(again.ends(), "");
         assert_eq!(program.says(LOCAL), "local");
     }
+}
+
+/// Nothing is stored from what a program had open when the server was killed: what it writes to that later is kept.
+#[test]
+fn a_file_that_was_open_when_the_server_died_is_kept_with_all_that_is_written() {
+    let Some(place) = place() else { return };
+    let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
+    let attached = Attached::to(&place, &program, &[]);
+    let first =
+        |what: &str| format!("({what}) if threading.current_thread() is threading.main_thread() else None");
+    program.says(&first(
+        "setattr(sys.modules['__main__'], 'kept', os.open('/data/new', os.O_CREAT | os.O_WRONLY))",
+    ));
+    program.says(&first("os.write(kept, b'one ')"));
+    signal(attached.0.id(), "KILL");
+    assert!(program.says(FAR).contains(GONE));
+    let mut again = Attached::to(&place, &program, &[]);
+    program.says(&first("os.write(kept, b'two')"));
+    assert!(program.says(&first("os.fsync(kept)")).contains(GONE));
+    signal(again.0.id(), "INT");
+    let mut said = String::new();
+    again.1.read_to_string(&mut said).unwrap();
+    assert_eq!(again.0.wait().unwrap().code(), Some(1), "{said}");
+    let unsaved = place.at("state/outrigger/unsaved");
+    assert!(said.contains(&unsaved.display().to_string()), "{said}");
+    assert_eq!(fs::metadata(&unsaved).unwrap().permissions().mode() & 0o777, 0o700);
+    let kept = fs::read_dir(unsaved).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_to_string(kept).unwrap(), "one two");
+    assert_eq!(fs::read_dir(place.at("copies")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_second_signal_names_what_is_open_for_writing() {
+    let Some(place) = place() else { return };
+    let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
+    let mut attached = Attached::to(&place, &program, &[]);
+    program.says("setattr(threading.current_thread(), 'kept', open('/data/new', 'w'))");
+    let mut said = String::new();
+    signal(attached.0.id(), "INT");
+    attached.1.read_line(&mut said).unwrap();
+    signal(attached.0.id(), "INT");
+    attached.1.read_to_string(&mut said).unwrap();
+    assert_eq!(attached.0.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("'/data/new'"), "{said}");
+    assert_eq!(program.says(LOCAL), "local");
 }
 
 /// Also those which the server has received, and not answered.

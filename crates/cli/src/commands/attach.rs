@@ -16,9 +16,12 @@ use signal_hook::iterator::Signals;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+
+/// The signals that take the trees away.
+const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Arguments of `attach`.
 ///
@@ -138,12 +141,16 @@ fn say(process: u32) {
 
 /// Waits until the programs have ended, or the trees are taken away; then until files that are open for writing are closed and stored.
 fn answer(notified: &Notified, process: u32) -> io::Result<()> {
-    let mut signals = signals()?;
+    let is_enough = Arc::new(AtomicBool::new(false));
+    for signal in ENDING {
+        flag::register_conditional_default(signal, Arc::clone(&is_enough))?;
+    }
+    let mut signals = Signals::new(ENDING)?;
     say(process);
     while !notified.ends_within(POLL) && !notified.is_detached() && signals.pending().next().is_none() {}
     notified.detach();
     let mut is_told = false;
-    while notified.is_written() && !notified.ends_within(POLL) {
+    while notified.is_written() && !notified.ends_within(POLL) && signals.pending().next().is_none() {
         if !std::mem::replace(&mut is_told, true) {
             let _ = writeln!(
                 io::stderr(),
@@ -151,6 +158,8 @@ fn answer(notified: &Notified, process: u32) -> io::Result<()> {
             );
         }
     }
+    // The next signal has its default effect, whatever storing waits for.
+    is_enough.store(true, Ordering::Release);
     Ok(())
 }
 
@@ -201,12 +210,12 @@ fn name(process: u32) -> String {
 /// The signals that take the trees away. The second one has its default effect, whatever this process waits for.
 fn signals() -> io::Result<Signals> {
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in ENDING {
         // In this order: the first signal only arms what the next one finds armed.
         flag::register_conditional_default(signal, Arc::clone(&asked))?;
         flag::register(signal, Arc::clone(&asked))?;
     }
-    Signals::new([SIGINT, SIGTERM, SIGHUP])
+    Signals::new(ENDING)
 }
 
 /// Takes the trees away at the first signal.

@@ -17,7 +17,7 @@ use std::hash::Hasher;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -463,7 +463,7 @@ fn tell(content: &mut Content, error: &Error) {
 
 /// Copies content to a new file in a directory, for its user only.
 pub(crate) fn kept(keep: &Path, path: &str, copy: impl AsFd) -> Result<PathBuf> {
-    std::fs::create_dir_all(keep)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(keep)?;
     let name = path.rsplit('/').next().unwrap_or_default();
     let place = (0..)
         .map(|number| keep.join(format!("{}.{number}-{name}", std::process::id())))

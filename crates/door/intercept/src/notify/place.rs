@@ -81,38 +81,52 @@ fn locked(path: &Path) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Removes what a server has left that was killed and had its copies there, wherever that is.
-pub(crate) fn clear_left(mirror: &Path, keep: &Path) {
-    if let Some(base) = mirror.parent().and_then(Path::parent) {
-        clear(base, keep);
-    }
+/// The directory of a process that was killed. Programs may still write to copies in it.
+pub(crate) struct Former {
+    path: PathBuf,
+    _lock: OwnedFd,
 }
 
-/// Removes the directories that processes have left that were killed.
-fn clear(base: &Path, keep: &Path) {
-    let is_left = |path: &PathBuf| {
-        let is_own =
-            fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw());
-        is_own && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(NAME))
-    };
-    let entries = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
-    for path in entries.filter(is_left) {
-        let Ok(_lock) = locked(&path) else { continue };
-        let said = match save(&path.join(WRITTEN), keep) {
+impl Former {
+    /// The one at this path, if it is that of a process that is gone, and no other process has it.
+    fn at(path: PathBuf) -> Option<Self> {
+        let found = fs::symlink_metadata(&path).ok()?;
+        let is_one = path.file_name()?.to_string_lossy().starts_with(NAME);
+        let is_own = found.is_dir() && found.uid() == geteuid().as_raw();
+        let lock = (is_one && is_own).then(|| locked(&path))?.ok()?;
+        Some(Former { path, _lock: lock })
+    }
+
+    /// The one with these copies.
+    pub(crate) fn of(mirror: &Path) -> Option<Self> {
+        Self::at(mirror.parent()?.to_owned())
+    }
+
+    /// Keeps what programs have written, and removes the rest. A sentence is answered where there was anything.
+    pub(crate) fn keep(self, keep: &Path) -> Option<String> {
+        let said = match save(&self.path.join(WRITTEN), keep) {
             Ok(count) => {
-                let _ = remove(&path);
+                let _ = remove(&self.path);
                 if count == 0 {
-                    continue;
+                    return None;
                 }
                 format!("that is in '{}'", keep.display())
             }
             Err(error) => format!(
                 "see '{}', which cannot be copied: {}",
-                path.join(WRITTEN).display(),
+                self.path.join(WRITTEN).display(),
                 Error::from(error)
             ),
         };
-        say(format_args!("an earlier one was killed before it had stored what programs wrote: {said}"));
+        Some(format!("an earlier one was killed before it had stored what programs wrote: {said}"))
+    }
+}
+
+/// Removes the directories that processes have left that were killed.
+fn clear(base: &Path, keep: &Path) {
+    let paths = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
+    for said in paths.filter_map(Former::at).filter_map(|former| former.keep(keep)) {
+        say(said);
     }
 }
 

@@ -8,7 +8,7 @@ use super::listener::{Call, Listener};
 use super::mirror::{Mirror, lock};
 use super::names::{Found, How, Names, Where, above, as_path};
 use super::open::Opening;
-use super::place::{self, Place};
+use super::place::{Former, Place};
 use super::process::Process;
 use super::progress::Progress;
 use super::turns::Turns;
@@ -69,6 +69,8 @@ pub(crate) struct Server {
     keeper: Link,
     /// What is found when trees are shown no more.
     without_trees: Names,
+    /// The copies of a server that was killed: nothing is stored from them.
+    former: Option<Names>,
     is_detached: AtomicBool,
     /// Takes what was found, and gives it back to the trees: these take their time for that, too.
     found: Sender<Vec<Where>>,
@@ -78,6 +80,8 @@ pub(crate) struct Server {
 pub struct Notified {
     server: Arc<Server>,
     place: Place,
+    /// Programs have copies of an earlier server open, and may write to them.
+    former: Option<Former>,
     keep: PathBuf,
 }
 
@@ -99,9 +103,7 @@ impl Notified {
     ) -> std::result::Result<Self, String> {
         let _ = COMMAND.set(command);
         let Kept { listener, calls, mirror, keeper } = kept;
-        if let Some(mirror) = mirror {
-            place::clear_left(&mirror, &keep);
-        }
+        let former = mirror.as_deref().and_then(Former::of);
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
@@ -127,6 +129,7 @@ impl Notified {
             calls: AtomicU64::new(0),
             keeper,
             without_trees: Names::without_trees(&place.mirror()),
+            former: mirror.as_deref().map(Names::without_trees),
             is_detached: AtomicBool::new(false),
             found,
         });
@@ -143,7 +146,7 @@ impl Notified {
         let told = Arc::clone(&server);
         let hear = move || told.hear();
         thread::Builder::new().name("keeper".into()).spawn(hear).map_err(failed("no thread"))?;
-        Ok(Notified { server, place, keep })
+        Ok(Notified { server, place, former, keep })
     }
 
     /// Whether no program is left; waits so long for that.
@@ -177,7 +180,8 @@ impl Notified {
         if !early {
             self.server.keeper.wait();
         }
-        let lost = self.server.mirror.contents.finish(&self.keep, early);
+        let mut lost = self.server.mirror.contents.finish(&self.keep, early);
+        lost.extend(self.former.and_then(|former| former.keep(&self.keep)));
         self.place.remove();
         lost
     }
@@ -334,6 +338,7 @@ impl Server {
     fn answer(self: &Arc<Self>, call: &Call, places: &mut Vec<Where>) -> Result<Reply> {
         // What cannot be read the kernel cannot read either.
         let Ok(Some(request)) = Asked::of(call) else { return Ok(Reply::Pass) };
+        self.former.iter().try_for_each(|former| former.check(call))?;
         let process = Process { thread: call.pid.cast_signed() };
         if let Some(reply) = self.without_path(process, &request) {
             return reply;
