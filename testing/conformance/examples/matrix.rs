@@ -124,8 +124,8 @@ fn document(columns: &[Column]) -> String {
     let mut text = String::from(
         "# Conformance matrix\n\nWritten by `make matrix`; do not edit. One suite (`testing/conformance`) runs on these \
          drivers, asked directly as a\nservice, and through a FUSE mount. The last column is the kernel's own file system \
-         below the temporary directory:\nwhat holds there is what Linux does. On disk images, SSH servers, FUSE programs and \
-         the cache it runs in tests of theirs.\n\n",
+         below the temporary directory:\nwhat holds there is what Linux does. On disk images, servers \
+         (SSH, NFS, FTP, WebDAV, HTTP), FUSE programs\nand the cache it runs in tests of theirs.\n\n",
     );
     text.push_str(&matrix(columns));
     text.push_str("\n## Exceptions\n\nA mount with `writeback_cache`:\n\n");
