@@ -188,10 +188,14 @@ fn a_file_that_was_open_when_the_server_died_is_kept_with_all_that_is_written() 
         "setattr(sys.modules['__main__'], 'kept', os.open('/data/new', os.O_CREAT | os.O_WRONLY))",
     ));
     program.says(&first("os.write(kept, b'one ')"));
-    signal(attached.0.id(), "KILL");
-    assert!(program.says(FAR).contains(GONE));
-    let mut again = Attached::to(&place, &program, &[]);
-    program.says(&first("os.write(kept, b'two')"));
+    let mut again = attached;
+    for more in ["b'two '", "b'three'"] {
+        signal(again.0.id(), "KILL");
+        assert!(program.says(FAR).contains(GONE));
+        assert!(program.says(&first("os.fsync(kept)")).contains(GONE));
+        again = Attached::to(&place, &program, &[]);
+        program.says(&first(&format!("os.write(kept, {more})")));
+    }
     assert!(program.says(&first("os.fsync(kept)")).contains(GONE));
     signal(again.0.id(), "INT");
     let mut said = String::new();
@@ -201,7 +205,7 @@ fn a_file_that_was_open_when_the_server_died_is_kept_with_all_that_is_written() 
     assert!(said.contains(&unsaved.display().to_string()), "{said}");
     assert_eq!(fs::metadata(&unsaved).unwrap().permissions().mode() & 0o777, 0o700);
     let kept = fs::read_dir(unsaved).unwrap().next().unwrap().unwrap().path();
-    assert_eq!(fs::read_to_string(kept).unwrap(), "one two");
+    assert_eq!(fs::read_to_string(kept).unwrap(), "one two three");
     assert_eq!(fs::read_dir(place.at("copies")).unwrap().count(), 0);
 }
 

@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+/// What is waited for in the end.
+const WAITS: &str = "files are open for writing, and are stored when they are closed";
 /// The signals that take the trees away.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
@@ -152,10 +154,7 @@ fn answer(notified: &Notified, process: u32) -> io::Result<()> {
     let mut is_told = false;
     while notified.is_written() && !notified.ends_within(POLL) && signals.pending().next().is_none() {
         if !std::mem::replace(&mut is_told, true) {
-            let _ = writeln!(
-                io::stderr(),
-                "outrigger attach: files are open for writing, and are stored when they are closed; Ctrl-C does not wait for that"
-            );
+            let _ = writeln!(io::stderr(), "outrigger attach: {WAITS}; Ctrl-C does not wait for that");
         }
     }
     // The next signal has its default effect, whatever storing waits for.
@@ -192,7 +191,10 @@ impl Run for Detach {
     fn run(self, _: &Context) -> Result<(), Failure> {
         let process = self.process;
         let failed = |why: String| Failure::new(format!("process {process}: {why}"));
-        if detach_kept(process).map_err(failed)? {
+        let tell = || {
+            let _ = writeln!(io::stderr(), "outrigger detach: {WAITS}; Ctrl-C does not wait for that");
+        };
+        if detach_kept(process, tell).map_err(failed)? {
             return Ok(());
         }
         let namespace = Namespace::of(process)

@@ -75,7 +75,8 @@ impl Far {
         let script = format!("exec 2>&1; cd /far; {script}");
         let said =
             self.place.run(&[&["run", "--map", &map], &options[..], &["--", "sh", "-ec", &script]].concat());
-        assert_eq!((said.code, &*said.err), (Some(0), ""), "{script}: {}", said.out);
+        let place = (mechanism.name, &map);
+        assert_eq!((said.code, &*said.err), (Some(0), ""), "{place:?}: {script}: {}", said.out);
         said.out
     }
 }

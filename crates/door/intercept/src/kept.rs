@@ -31,6 +31,8 @@ pub(crate) const BUSY: &[u8] = b"busy";
 const WAITING: i32 = 16;
 /// How long a server may take to store what programs have written.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// After that it is said what is waited for.
+const SOON: Duration = Duration::from_secs(1);
 /// How long a keeper may take to end without programs.
 const END: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -40,8 +42,8 @@ pub struct Kept {
     pub(crate) listener: OwnedFd,
     /// The memory of calls without an answer.
     pub(crate) calls: OwnedFd,
-    /// Where the last server has left copies.
-    pub(crate) mirror: Option<PathBuf>,
+    /// Where servers that were killed have left copies.
+    pub(crate) mirrors: Vec<PathBuf>,
     pub(crate) keeper: Link,
 }
 
@@ -126,9 +128,10 @@ impl Kept {
             receive_with(&keeper, &mut message, RecvFlags::empty()).map_err(failed("the keeper"))?;
         let message = &message[..length];
         match (message.strip_prefix(LISTENING), files.pop(), files.pop()) {
-            (Some(mirror), Some(calls), Some(listener)) => {
-                let mirror = (!mirror.is_empty()).then(|| OsStr::from_bytes(mirror).into());
-                Ok(Kept { listener, calls, mirror, keeper: Link(keeper) })
+            (Some(mirrors), Some(calls), Some(listener)) => {
+                let mirrors = mirrors.split(|&byte| byte == 0).filter(|path| !path.is_empty());
+                let mirrors = mirrors.map(|path| OsStr::from_bytes(path).into()).collect();
+                Ok(Kept { listener, calls, mirrors, keeper: Link(keeper) })
             }
             _ if message == BUSY => {
                 Err("another `outrigger` shows trees to it: `outrigger detach` ends that".to_owned())
@@ -192,17 +195,26 @@ impl Shows {
     }
 }
 
-/// Has the server of a process show nothing any more, and waits until it has stored what programs wrote; `false` where there is none.
+/// Has the server of a process show nothing any more, and waits until it has stored what programs wrote; `false` where there is none. If that
+/// takes long, `tell` is called.
 ///
 /// # Errors
 /// A sentence when that takes too long.
-pub fn detach_kept(pid: u32) -> Result<bool, String> {
+pub fn detach_kept(pid: u32, tell: impl FnOnce()) -> Result<bool, String> {
     let Some(keeper) = connect(pid) else { return Ok(false) };
-    set_socket_timeout(&keeper, Timeout::Recv, Some(DEADLINE)).map_err(failed("the keeper"))?;
     send_with(&keeper, DETACH, &[]).map_err(failed("the keeper"))?;
-    receive_with(&keeper, &mut [0; 1], RecvFlags::empty())
-        .map_err(|_| "files are open still, which are stored when they are closed".to_owned())?;
-    Ok(true)
+    let is_done = |limit| {
+        set_socket_timeout(&keeper, Timeout::Recv, Some(limit)).map_err(failed("the keeper"))?;
+        Ok::<_, String>(receive_with(&keeper, &mut [0; 1], RecvFlags::empty()).is_ok())
+    };
+    if is_done(SOON)? {
+        return Ok(true);
+    }
+    tell();
+    match is_done(DEADLINE)? {
+        true => Ok(true),
+        false => Err("files are open still, which are stored when they are closed".to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 /// How many calls may have been interrupted between the last one that was written down and one that was received just before the server
@@ -45,6 +45,8 @@ struct Keeper {
     server: Option<OwnedFd>,
     /// What the server shows; none before it has begun.
     shown: Option<Shown>,
+    /// The copies of servers that were killed before.
+    former: Vec<Names>,
     /// They wait until the server has stored what programs wrote.
     detaching: Vec<OwnedFd>,
     /// Where the next server asks; none where the system lets no process have power over others of its user.
@@ -54,7 +56,6 @@ struct Keeper {
 /// What a server shows.
 struct Shown {
     names: Names,
-    mirror: PathBuf,
     /// The memory of programs that reach local files by themselves.
     gate: Option<OwnedFd>,
 }
@@ -72,6 +73,7 @@ pub(crate) fn keep(pid: u32, listener: OwnedFd, server: OwnedFd) -> std::result:
         progress: Progress::new().map_err(failed("no memory"))?,
         server: None,
         shown: None,
+        former: Vec::new(),
         detaching: Vec::new(),
         door: may_be_traced().then(|| open_door(pid)).and_then(std::result::Result::ok),
     };
@@ -86,14 +88,17 @@ fn may_be_traced() -> bool {
 }
 
 impl Keeper {
-    /// Makes a process the server. One that is gone already is seen to be so. It is told where the copies of the last one are.
+    /// Makes a process the server. One that is gone already is seen to be so. It is told where copies of others are.
     fn hand_to(&mut self, server: OwnedFd) {
-        let mirror = self.shown.as_ref().map_or(&b""[..], |shown| shown.mirror.as_os_str().as_bytes());
-        let _ = send_with(
-            &server,
-            &[LISTENING, mirror].concat(),
-            &[self.listener.as_fd(), self.progress.as_fd()],
-        );
+        let last = self.shown.as_ref().map(|shown| shown.names.mirror());
+        let is_known = |mirror: &&Path| self.former.iter().any(|names| names.mirror() == *mirror);
+        let last = last.filter(|mirror| !is_known(mirror)).map(Names::without_trees);
+        self.former.extend(last);
+        // Others have kept what was in them.
+        self.former.retain(|names| names.mirror().exists());
+        let mirrors: Vec<_> = self.former.iter().map(|names| names.mirror().as_os_str().as_bytes()).collect();
+        let message = [LISTENING, &mirrors.join(&0)].concat();
+        let _ = send_with(&server, &message, &[self.listener.as_fd(), self.progress.as_fd()]);
         self.server = Some(server);
     }
 
@@ -160,7 +165,7 @@ impl Keeper {
     /// There are no trees any more.
     fn show_nothing(&mut self) {
         if let Some(shown) = &mut self.shown {
-            shown.names = Names::without_trees(&shown.mirror);
+            shown.names = Names::without_trees(shown.names.mirror());
         }
     }
 
@@ -190,8 +195,8 @@ impl Keeper {
     }
 
     fn handle(&self, call: &Call) {
-        let checked = self.shown.as_ref().map_or(Ok(()), |shown| shown.names.check(call));
-        match checked {
+        let mut all = self.former.iter().chain(self.shown.as_ref().map(|shown| &shown.names));
+        match all.try_for_each(|names| names.check(call)) {
             Ok(()) => self.listener.pass(call),
             Err(error) => self.listener.answer(call, Err(error.errno.0)),
         }
@@ -203,7 +208,7 @@ impl Shown {
     fn of(message: &[u8], mut files: Vec<OwnedFd>) -> Option<Self> {
         let Shows { mirror, prefixes } = Shows::parse(message)?;
         let names = Names::new(&prefixes, None, &mirror).ok()?;
-        Some(Shown { names, mirror, gate: files.pop() })
+        Some(Shown { names, gate: files.pop() })
     }
 }
 

@@ -155,6 +155,11 @@ impl Names {
         Names { client: None, root: OnceLock::new(), trees: Vec::new(), covers: false, mirror, place }
     }
 
+    /// The directory in which copies are.
+    pub(crate) fn mirror(&self) -> &Path {
+        as_path(&self.mirror)
+    }
+
     /// The number of the tree that a path is in.
     fn tree_of(&self, path: &[u8]) -> Option<usize> {
         self.trees.iter().position(|shown| is_below(path, &shown.path))

@@ -69,8 +69,8 @@ pub(crate) struct Server {
     keeper: Link,
     /// What is found when trees are shown no more.
     without_trees: Names,
-    /// The copies of a server that was killed: nothing is stored from them.
-    former: Option<Names>,
+    /// The copies of servers that were killed: nothing is stored from them.
+    former: Vec<Names>,
     is_detached: AtomicBool,
     /// Takes what was found, and gives it back to the trees: these take their time for that, too.
     found: Sender<Vec<Where>>,
@@ -80,8 +80,8 @@ pub(crate) struct Server {
 pub struct Notified {
     server: Arc<Server>,
     place: Place,
-    /// Programs have copies of an earlier server open, and may write to them.
-    former: Option<Former>,
+    /// Programs have copies of earlier servers open, and may write to them.
+    former: Vec<Former>,
     keep: PathBuf,
 }
 
@@ -102,8 +102,8 @@ impl Notified {
         gate: bool,
     ) -> std::result::Result<Self, String> {
         let _ = COMMAND.set(command);
-        let Kept { listener, calls, mirror, keeper } = kept;
-        let former = mirror.as_deref().and_then(Former::of);
+        let Kept { listener, calls, mirrors, keeper } = kept;
+        let former = mirrors.iter().filter_map(|mirror| Former::of(mirror)).collect();
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
@@ -129,7 +129,7 @@ impl Notified {
             calls: AtomicU64::new(0),
             keeper,
             without_trees: Names::without_trees(&place.mirror()),
-            former: mirror.as_deref().map(Names::without_trees),
+            former: mirrors.iter().map(|mirror| Names::without_trees(mirror)).collect(),
             is_detached: AtomicBool::new(false),
             found,
         });
@@ -181,7 +181,7 @@ impl Notified {
             self.server.keeper.wait();
         }
         let mut lost = self.server.mirror.contents.finish(&self.keep, early);
-        lost.extend(self.former.and_then(|former| former.keep(&self.keep)));
+        lost.extend(self.former.into_iter().filter_map(|former| former.keep(&self.keep)));
         self.place.remove();
         lost
     }
@@ -235,7 +235,8 @@ impl Server {
     fn handle(self: &Arc<Self>, call: &Call) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if self.is_detached.load(Ordering::Acquire) {
-            return match self.without_trees.check(call) {
+            let mut without = self.former.iter().chain([&self.without_trees]);
+            return match without.try_for_each(|names| names.check(call)) {
                 Ok(()) => self.pass(call),
                 Err(error) => self.listener.answer(call, Err(error.errno.0)),
             };
