@@ -160,6 +160,10 @@ impl Mirror {
             return self.set(real, attr);
         }
         self.forget(real)?;
+        if is_of_kind && statat(CWD, real, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            // Its content has begun to be stored since it was looked at.
+            return Ok(());
+        }
         self.make(path, real, attr)
     }
 
