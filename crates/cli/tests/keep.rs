@@ -81,8 +81,14 @@ struct Attached(Child, BufReader<std::process::ChildStderr>);
 
 impl Attached {
     fn to(place: &Place, program: &Program, options: &[&str]) -> Self {
+        Attached::with(place, program, &[], options)
+    }
+
+    /// With options about trees as well.
+    fn with(place: &Place, program: &Program, trees: &[&str], options: &[&str]) -> Self {
         let pid = program.pid.to_string();
-        let words = [&["attach", "--no-hosts", "--map", "/data=tree"], options, &[&pid]].concat();
+        let fixed = ["attach", "--no-hosts", "--map", "/data=tree"];
+        let words = [trees, &fixed[..], options, &[&pid]].concat();
         let mut command = place.command(PROGRAM, &words);
         let mut child = command.env("TMPDIR", place.at("copies")).stderr(Stdio::piped()).spawn().unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());
@@ -230,19 +236,14 @@ fn a_second_signal_names_what_is_open_for_writing() {
 fn calls_that_wait_for_a_server_that_dies_end() {
     let Some(place) = place() else { return };
     let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
-    let pid = program.pid.to_string();
     let layer = "fault=op=read,delay=1000s";
-    let words = ["--layer", layer, "attach", "--no-hosts", "--map", "/data=tree", &pid];
-    let mut server = place.command(PROGRAM, &words).stderr(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.starts_with("attached"), "{line}");
+    let Attached(mut server, _err) = Attached::with(&place, &program, &["--layer", layer], &[]);
     writeln!(program.input, "{FAR}").unwrap();
     let waits = |task: &fs::DirEntry| {
         fs::read_to_string(task.path().join("syscall")).is_ok_and(|call| call.starts_with("257 "))
     };
     within("all threads wait", || {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let tasks = fs::read_dir(format!("/proc/{}/task", program.pid)).unwrap();
         tasks.flatten().filter(waits).count() >= 4
     });
     signal(server.id(), "KILL");
@@ -290,12 +291,8 @@ fn whenever_the_server_dies_local_files_are_found() {
 fn content_that_cannot_be_stored_is_kept_and_nobody_waits_for_it() {
     let Some(place) = place() else { return };
     let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
-    let pid = program.pid.to_string();
     let layer = "fault=op=write,error=ENOSPC";
-    let words = ["--layer", layer, "attach", "--no-hosts", "--map", "/data=tree", &pid];
-    let mut server = place.command(PROGRAM, &words).stderr(Stdio::piped()).spawn().unwrap();
-    let mut err = BufReader::new(server.stderr.take().unwrap());
-    err.read_line(&mut String::new()).unwrap();
+    let Attached(mut server, mut err) = Attached::with(&place, &program, &["--layer", layer], &[]);
     program.says("print('precious', file=open('/data/new', 'w'))");
     signal(server.id(), "INT");
     let mut said = String::new();

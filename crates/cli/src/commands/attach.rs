@@ -52,8 +52,9 @@ const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 /// A program with one thread enters a namespace. Linux does not permit that to one with
 /// several, and some systems to none: then its system calls with paths are answered, as by
 /// `outrigger run --via seccomp`. That cannot be undone: when the trees have been taken away,
-/// or this command was killed, a small process (outrigger-keep) has the kernel do all calls
-/// until the program ends, and the next `outrigger attach` goes on from there.
+/// a small process (outrigger-keep) has the kernel do these calls until the program ends. If
+/// this command was killed, local files go on, and trees are ENOTCONN. In both cases the
+/// next `outrigger attach` shows trees again.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Attach {

@@ -7,6 +7,7 @@
 use crate::failed;
 use crate::launch::Prefix;
 use crate::namespace::{differing, isolate, join};
+use crate::proc::status;
 use crate::root::{self, Root};
 use rustix::process::geteuid;
 use rustix::thread::ThreadNameSpaceType;
@@ -68,14 +69,12 @@ pub(crate) fn check(pid: u32) -> Result<(), String> {
     check_alike(pid)
 }
 
-/// What a process is, as the kernel shows it in a line of this name.
+/// A line of the status of a process ([`status`]).
 fn field(pid: u32, name: &str) -> Result<String, String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|error| match error.kind() {
+    status(pid, name).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!("there is no process {pid}"),
         _ => failed(format_args!("process {pid}"))(error),
-    })?;
-    let value = status.lines().find_map(|line| line.strip_prefix(name));
-    Ok(value.unwrap_or_default().trim().to_owned())
+    })
 }
 
 /// Whether a process is one of this user, in the file system of this process, and without a filter of its own.

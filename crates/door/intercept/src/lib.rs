@@ -15,6 +15,7 @@
 //! | `root.rs` | a root directory with additional names |
 //! | `whole.rs` | a tree that is the root directory |
 //! | `urls.rs` | URLs as names of files |
+//! | `proc.rs` | what /proc says about a process |
 //! | `mountpoints.rs` | a layer: directories for trees, in a root that does not have them |
 //! | `one_user.rs` | a layer: what a user namespace with one user can show |
 //!
@@ -35,6 +36,7 @@ mod namespace;
 #[cfg(target_arch = "x86_64")]
 mod notify;
 mod one_user;
+mod proc;
 mod root;
 #[cfg(target_arch = "x86_64")]
 mod tracee;

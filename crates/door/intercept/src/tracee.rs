@@ -2,6 +2,7 @@
 //! A process that is stopped for a moment, and made to call the system: ptrace(2), on x86-64.
 
 use crate::failed;
+use crate::proc::{ptrace_restriction, status};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{SigSet, Signal};
@@ -185,20 +186,18 @@ impl Drop for Tracee {
 
 /// Why a process cannot be traced.
 fn refused(pid: Pid, errno: Errno) -> String {
-    let read = |file: String| fs::read_to_string(file).unwrap_or_default();
-    let status = read(format!("/proc/{pid}/status"));
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).map_or("0", str::trim);
-    let scope = read("/proc/sys/kernel/yama/ptrace_scope".to_owned());
+    let tracer = status(pid, "TracerPid:").unwrap_or_default();
     match errno {
         Errno::ESRCH => format!("process {pid}: there is none"),
-        _ if tracer != "0" => {
+        _ if !["", "0"].contains(&&*tracer) => {
             format!("process {pid} is traced by process {tracer} (a debugger, strace): end that first")
         }
-        _ if !["", "0"].contains(&scope.trim()) => format!(
-            "process {pid}: {errno} (/proc/sys/kernel/yama/ptrace_scope is {}: only a parent, or the superuser, may trace a process)",
-            scope.trim()
-        ),
-        _ => format!("process {pid}: {errno} (it belongs to another user, or has privileges)"),
+        _ => match ptrace_restriction() {
+            Some(scope) => format!(
+                "process {pid}: {errno} (/proc/sys/kernel/yama/ptrace_scope is {scope}: only a parent, or the superuser, may trace a process)"
+            ),
+            None => format!("process {pid}: {errno} (it belongs to another user, or has privileges)"),
+        },
     }
 }
 

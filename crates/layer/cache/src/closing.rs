@@ -54,7 +54,7 @@ struct Ending {
     since: Number,
     /// It waits for its time.
     waits: bool,
-    /// Somebody wants it to be closed, so that it does not wait.
+    /// It is to be closed without waiting for its time: for fsync(2), unmounting, or another request that needs it stored.
     at_once: bool,
 }
 

@@ -218,7 +218,7 @@ fn age(attr: &Attr, now: Time) -> Duration {
 const WRITES: &[(&str, Writes)] =
     &[("through", Writes::Through), ("close", Writes::Close), ("behind", Writes::Behind)];
 
-/// Nobody expects a file to be stored later than that, and clocks can be added to it.
+/// The longest write delay: a day.
 const LATEST: Duration = Duration::from_secs(24 * 3600);
 
 impl Writes {

@@ -26,7 +26,8 @@ pub struct Indexed {
     pub size: Option<u64>,
     /// The time of change in seconds since 1970, where the page tells it exactly.
     pub modified: Option<i64>,
-    /// The minute in which it was changed, likewise, where the page tells no more; in UTC, unless the server was told to write local times.
+    /// The time of change rounded down to a minute, in seconds since 1970, where the page tells only that. It is taken as UTC, which nginx
+    /// writes unless it has `autoindex_localtime on`.
     pub minute: Option<i64>,
 }
 

@@ -414,7 +414,7 @@ impl Contents {
         let all: Vec<_> = lock(&self.all).values().cloned().collect();
         all.iter().any(|content| {
             let mut content = lock(content);
-            // The user was told.
+            // Its failure stands on standard error.
             let _ = self.settle(&mut content);
             content.writing.as_ref().is_some_and(|writing| !writing.is_closed())
         })

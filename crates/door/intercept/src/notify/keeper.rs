@@ -16,6 +16,7 @@ use super::process::Process;
 use super::progress::Progress;
 use crate::failed;
 use crate::kept::{ATTACH_TO, BUSY, DETACH, STORED, Shows, open_door};
+use crate::proc::ptrace_restriction;
 use crate::{KEEPER, LISTENING};
 use outrigger_core::{Errno, Result};
 use outrigger_host::{receive_with, send_with};
@@ -25,7 +26,6 @@ use rustix::net::{RecvFlags, SocketFlags, accept_with};
 use rustix::process::{geteuid, setsid};
 use rustix::thread::set_name;
 use std::ffi::CString;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -83,12 +83,11 @@ pub(crate) fn keep(pid: u32, listener: OwnedFd, server: OwnedFd) -> std::result:
 
 /// Whether other processes of the user may have power over the program: the one that answers its calls has that.
 fn may_be_traced() -> bool {
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    geteuid().is_root() || ["", "0"].contains(&scope.trim())
+    geteuid().is_root() || ptrace_restriction().is_none()
 }
 
 impl Keeper {
-    /// Makes a process the server. One that is gone already is seen to be so. It is told where copies of others are.
+    /// Makes a process the server, and tells it where the copies of killed servers are. If it has died already, its connection ends.
     fn hand_to(&mut self, server: OwnedFd) {
         let last = self.shown.as_ref().map(|shown| shown.names.mirror());
         let is_known = |mirror: &&Path| self.former.iter().any(|names| names.mirror() == *mirror);

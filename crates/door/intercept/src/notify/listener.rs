@@ -98,13 +98,8 @@ impl Listener {
 
     /// Has the kernel do the call as it is.
     pub(crate) fn pass(&self, call: &Call) {
-        self.go_on(call.id);
-    }
-
-    /// Has the kernel do the call of this number, if it waits for an answer.
-    pub(crate) fn go_on(&self, id: u64) {
         self.send(seccomp_notif_resp {
-            id,
+            id: call.id,
             val: 0,
             error: 0,
             flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,

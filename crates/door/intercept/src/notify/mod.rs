@@ -51,7 +51,7 @@ pub use server::Notified;
 /// The command that answers calls.
 static COMMAND: OnceLock<&str> = OnceLock::new();
 
-/// Says something on standard error. Where that is closed, nobody wants to know.
+/// Writes a line to standard error. An error of that is ignored: there is no other place for it.
 fn say(what: impl Display) {
     let command = COMMAND.get().unwrap_or(&"run");
     let _ = writeln!(io::stderr(), "outrigger {command}: {what}");

@@ -4,6 +4,7 @@
 use super::decode::At;
 use super::memory::Memory;
 use super::names::{How, Names, Where, last};
+use crate::proc::status;
 use outrigger_core::{Errno, Result};
 use rustix::fs::{AtFlags, CWD, readlinkat, statat};
 use std::fs;
@@ -79,17 +80,7 @@ impl Process {
 
     /// Whether other threads may change its working directory and its descriptors.
     pub(crate) fn has_threads(self) -> bool {
-        self.status("Threads:").is_ok_and(|count| count != "1")
-    }
-
-    /// The value in a line of /proc/PID/status; empty where there is no such line.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    fn status(self, name: &str) -> Result<String> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.thread))?;
-        let value = status.lines().find_map(|line| line.strip_prefix(name));
-        Ok(value.unwrap_or_default().trim().to_owned())
+        status(self.thread, "Threads:").is_ok_and(|count| count != "1")
     }
 
     /// Whether paths from the root directory mean the same files to it as to this process.
@@ -115,7 +106,7 @@ impl Process {
     /// # Errors
     /// When the process is gone.
     pub(crate) fn umask(self) -> Result<u32> {
-        Ok(u32::from_str_radix(&self.status("Umask:")?, 8).unwrap_or(0))
+        Ok(u32::from_str_radix(&status(self.thread, "Umask:")?, 8).unwrap_or(0))
     }
 
     /// Whether it is one of this user: then it may do in a tree what the user may.
@@ -147,6 +138,6 @@ impl Process {
     /// # Errors
     /// When it is gone.
     pub(crate) fn number(self) -> Result<i32> {
-        Ok(self.status("Tgid:")?.parse().map_err(|_| Errno(libc::ESRCH))?)
+        Ok(status(self.thread, "Tgid:")?.parse().map_err(|_| Errno(libc::ESRCH))?)
     }
 }

@@ -11,6 +11,7 @@ use crate::notify::listener::{Call, Listener};
 use crate::notify::memory::Memory as Other;
 use crate::notify::mirror::lock;
 use crate::notify::redirect::{again, system_call, while_stopped};
+use crate::proc::status;
 use libc::user_regs_struct;
 use nix::errno::Errno;
 use nix::unistd::Pid;
@@ -276,8 +277,7 @@ fn is_alone(pid: u32) -> Option<bool> {
 
 /// How many filters of system calls a process has.
 fn filters(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"))?.trim().parse().ok()
+    status(pid, "Seccomp_filters:").ok()?.parse().ok()
 }
 
 /// A part of /proc/PID/stat (proc_pid_stat(5)).
