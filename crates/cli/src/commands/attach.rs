@@ -9,7 +9,7 @@ use crate::status::{Exits, Failure};
 use crate::trees::Tree;
 use clap::Args;
 use outrigger_core::{Error, lock};
-use outrigger_door_intercept::{Kept, Launch, Launched, Namespace, Notified, Start, detach_kept};
+use outrigger_door_intercept::{Caught, Kept, Launch, Launched, Namespace, Notified, Start, detach_kept};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -102,7 +102,13 @@ impl Run for Attach {
         match begin(via, &launch, process).map_err(refused)? {
             Begun::Namespace(launched) => in_namespace(context, &tree, launched, process)?,
             Begun::Seccomp(kept) => {
-                let notified = serve(context, &tree, (&launch.prefixes, urls), (kept, Self::NAME), false)?;
+                let notified = serve(
+                    context,
+                    &tree,
+                    (&launch.prefixes, urls),
+                    (Caught::Filtered(kept), Self::NAME),
+                    false,
+                )?;
                 answer(&notified, process).map_err(|error| refused(Error::from(error).to_string()))?;
                 let lost = notified.finish();
                 if !lost.is_empty() {
@@ -124,6 +130,7 @@ enum Begun {
 /// Begins in the first way that is possible for a process.
 fn begin(via: Via, launch: &Launch, process: u32) -> Result<Begun, String> {
     let why = match via {
+        Via::Ptrace => return Err("ptrace is for programs that `outrigger run` starts".to_owned()),
         Via::Seccomp => None,
         Via::Auto | Via::Namespace => match launch.start() {
             Ok(launched) => return Ok(Begun::Namespace(launched)),

@@ -49,6 +49,11 @@ impl Run for Doctor {
         findings.extend([
             programs("run in a namespace", "namespace", "a program found a tree in its mount namespace"),
             programs("run by seccomp", "seccomp", "a program found a tree by answers to its system calls"),
+            programs(
+                "run by ptrace",
+                "ptrace",
+                "a program that is traced found a tree by answers to its system calls",
+            ),
         ]);
         findings.extend(dead_mounts());
         let mut out = io::stdout().lock();

@@ -76,10 +76,12 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 ///
 /// Where this system permits no user namespaces, or no /dev/fuse, the program's system calls
 /// with paths are answered instead (--via seccomp): files of trees are fetched when they are
-/// opened, and stored when they are closed. `outrigger doctor` tries both ways. What cannot
-/// be stored is kept in $XDG_STATE_HOME/outrigger/unsaved, and is no success. Programs that
-/// look at many local files get code by which they do so without the server (the gate);
-/// --no-gate leaves them as they are.
+/// opened, and stored when they are closed. What cannot be stored is kept in
+/// $XDG_STATE_HOME/outrigger/unsaved, and is no success. Programs that look at many local
+/// files get code by which they do so without the server (the gate); --no-gate leaves them
+/// as they are. Where that is refused, too, or inside of another such run, the program is
+/// traced (--via ptrace), which is slower, and ends with outrigger. `outrigger doctor` tries
+/// all ways.
 ///
 /// With --urls, URLs are names of files, too: https://HOST/PATH is /https/HOST/PATH, where
 /// there is no file of this name. This takes --via seccomp:
@@ -186,7 +188,10 @@ impl crate::run::Run for Run {
         let status = match via.begin(&launch, self.verbose, gate)? {
             Begun::Namespace(launched) => serve(context, &seen, launched)?,
             Begun::Seccomp(filtered) => {
-                via::answer(context, &seen.tree, (&launch.prefixes, urls), filtered, self.verbose)?
+                via::answer_filtered(context, &seen.tree, (&launch.prefixes, urls), filtered, self.verbose)?
+            }
+            Begun::Ptrace(traced) => {
+                via::answer_traced(context, &seen.tree, (&launch.prefixes, urls), traced, self.verbose)?
             }
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);

@@ -23,19 +23,36 @@ struct Mechanism {
     options: &'static [&'static str],
     /// Whether there can be another one in it, or a program that changes what others see or traces them.
     nests: bool,
+    /// Whether calls are answered, with the help of copies of files.
+    answers: bool,
+    /// Whether programs go on without the server.
+    outlives: bool,
 }
 
 const MECHANISMS: &[Mechanism] = &[
-    Mechanism { name: "namespace", options: &["--via", "namespace"], nests: true },
-    Mechanism { name: "seccomp", options: &["--via", "seccomp"], nests: false },
+    Mechanism {
+        name: "namespace",
+        options: &["--via", "namespace"],
+        nests: true,
+        answers: false,
+        outlives: true,
+    },
+    Mechanism {
+        name: "seccomp",
+        options: &["--via", "seccomp"],
+        nests: false,
+        answers: true,
+        outlives: true,
+    },
+    Mechanism { name: "ptrace", options: &["--via", "ptrace"], nests: false, answers: true, outlives: false },
 ];
 
 /// A check that fails, and rightly so.
 struct Difference {
     check: &'static str,
     reason: &'static str,
-    /// With this mechanism only, programs of this kind, or this user.
-    mechanism: Option<&'static str>,
+    /// With mechanisms that answer calls only, or with the other one; programs of this kind, or this user.
+    answers: Option<bool>,
     kind: Option<Kind>,
     user: Option<u32>,
     /// Or only on some file systems below the tree.
@@ -46,7 +63,7 @@ const DIFFERENCES: &[Difference] = &[
     Difference {
         check: "owners",
         reason: "a change of the owner is EINVAL in place of EPERM: the user namespace knows one user, so there is no other to name",
-        mechanism: Some("namespace"),
+        answers: Some(false),
         kind: None,
         user: Some(NOBODY),
         always: true,
@@ -55,7 +72,7 @@ const DIFFERENCES: &[Difference] = &[
         check: "listing-seeks",
         reason: "positions in a directory are those of the file system below, of 64 bits, and telldir(3) has 32 of them; only local file \
                  systems know that a program of 32 bits asks",
-        mechanism: None,
+        answers: None,
         kind: Some(Kind::Bits32),
         user: None,
         always: false,
@@ -63,7 +80,7 @@ const DIFFERENCES: &[Difference] = &[
     Difference {
         check: "deep-directories",
         reason: "the copies of files have paths, which Linux limits to 4096 bytes",
-        mechanism: Some("seccomp"),
+        answers: Some(true),
         kind: None,
         user: None,
         always: true,
@@ -71,7 +88,7 @@ const DIFFERENCES: &[Difference] = &[
     Difference {
         check: "unnamed-files",
         reason: "a file without a name cannot get one in the tree: EOPNOTSUPP, and programs make one with a name",
-        mechanism: Some("seccomp"),
+        answers: Some(true),
         kind: None,
         user: None,
         always: true,
@@ -79,7 +96,7 @@ const DIFFERENCES: &[Difference] = &[
     Difference {
         check: "unix-sockets",
         reason: "sockets are bound in the directory of copies",
-        mechanism: Some("seccomp"),
+        answers: Some(true),
         kind: None,
         user: None,
         always: true,
@@ -88,7 +105,7 @@ const DIFFERENCES: &[Difference] = &[
 
 impl Difference {
     fn concerns(&self, Case { mechanism, kind, user }: &Case) -> bool {
-        self.mechanism.is_none_or(|name| name == mechanism.name)
+        self.answers.is_none_or(|answers| answers == mechanism.answers)
             && self.kind.is_none_or(|other| other == *kind)
             && self.user.is_none_or(|other| other == *user)
     }
@@ -105,7 +122,7 @@ impl Case {
     fn all(user: u32) -> impl Iterator<Item = Case> {
         let of = move |mechanism| KINDS.map(|kind| Case { mechanism, kind, user });
         // Calls of 32-bit programs are not answered.
-        let sees_trees = |case: &Case| case.mechanism.name != "seccomp" || case.kind != Kind::Bits32;
+        let sees_trees = |case: &Case| !case.mechanism.answers || case.kind != Kind::Bits32;
         MECHANISMS.iter().flat_map(of).filter(sees_trees)
     }
 

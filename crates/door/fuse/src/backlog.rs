@@ -75,6 +75,14 @@ impl Backlog {
         Some(notice)
     }
 
+    /// Whether an invalidation of a file waits.
+    pub(crate) fn invalidates(&self, node: Node) -> bool {
+        !self.waiting.is_empty()
+            && [Key::Attributes(node), Key::Range(node), Key::Content(node)]
+                .iter()
+                .any(|key| self.waiting.contains(key))
+    }
+
     fn append(&mut self, notice: Notice) {
         if let Some(key) = key(&notice) {
             let name = is_name(&key);

@@ -18,6 +18,8 @@ const PRUNED: usize = 4096;
 #[derive(Default)]
 struct State {
     backlog: Backlog,
+    /// The file of which the thread is sending an invalidation.
+    sending: Option<Node>,
     stopped: bool,
 }
 
@@ -52,6 +54,12 @@ impl Notifier {
     /// The kernel knows how to check all names.
     pub(crate) fn kernel_knows_epochs(&self) {
         self.change(|state| state.backlog.knows_epochs = true);
+    }
+
+    /// Whether the kernel may have attributes of a file yet that a notice was to invalidate.
+    pub(crate) fn has_yet_to_invalidate(&self, node: Node) -> bool {
+        let state = lock(&self.state);
+        state.sending == Some(node) || state.backlog.invalidates(node)
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -89,8 +97,15 @@ impl Courier {
         }
     }
 
+    /// The next notice; the one before has been sent.
     fn next(&self) -> Option<Notice> {
-        self.lock().backlog.pop()
+        let mut state = self.lock();
+        let notice = state.backlog.pop();
+        state.sending = match notice {
+            Some(Notice::InvalidateNode { node, .. }) => Some(node),
+            _ => None,
+        };
+        notice
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -141,7 +156,9 @@ impl Courier {
     }
 }
 
-/// Has the kernel ask for the attributes of a node, before it gets the reply to the request that changed them.
+/// Has the kernel ask for the attributes of a node, before it gets the reply to a request that changed them, or learned that they changed.
+///
+/// The kernel takes this without waiting for pages and directories, so that a thread that serves requests may send it.
 pub(crate) fn forget_attributes(device: &Device, node: Node) {
     if let Err(error) = device.send(&[IoSlice::new(&attributes(node))]) {
         tracing::trace!(%error, "the kernel has no attributes of it");

@@ -33,7 +33,8 @@ impl ReplySender {
         self.out.resize(OutHeader::SIZE, 0);
         let sent = match shared.view.write(shape, reply, &shared.backings, &mut self.out) {
             Ok(tail) => {
-                if let Some(node) = tail.changed {
+                let outdated = tail.opened.filter(|&node| shared.notifier.has_yet_to_invalidate(node));
+                if let Some(node) = tail.changed.or(outdated) {
                     notify::forget_attributes(&shared.device, node);
                 }
                 let sent = self.send(shared, header.unique, tail.data);

@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) backings: Backings,
     pub(crate) idmap: bool,
     agreed: OnceLock<Agreed>,
-    notifier: Notifier,
+    pub(crate) notifier: Notifier,
     end: Mutex<Option<End>>,
     /// Signalled when `agreed` or `end` is set.
     changed: Condvar,

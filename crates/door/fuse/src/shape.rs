@@ -27,6 +27,8 @@ pub(crate) struct Tail {
     pub(crate) forgotten: Vec<Node>,
     /// A node whose attributes the operation changed and the kernel would believe in as before.
     pub(crate) changed: Option<Node>,
+    /// A file that was opened, which is to be seen as it is now.
+    pub(crate) opened: Option<Node>,
 }
 
 /// What the kernel wants to know of the attributes of a node.
@@ -110,6 +112,7 @@ shapes! {
     };
     ReadLink: |() in (), target, body| body.put(target?.as_bytes());
     Open: |(node, flags) in (Node, OpenFlags), opened, body| {
+        body.tail.opened = Some(node);
         body.put(&body.view.opened_file(node, &opened?, flags, body.backings).encode())
     };
     OpenDir: |() in (), opened, body| {

@@ -463,6 +463,39 @@ fn notices_reach_the_kernel() {
 }
 
 #[test]
+fn a_file_that_is_opened_has_the_attributes_of_a_notice_that_waits() {
+    if !can_mount() {
+        return;
+    }
+    let (tree, service) =
+        serve(Habits { attr_ttl: outrigger_core::reply::Ttl::FOREVER, ..Habits::default() });
+    let (trouble, gate) = Trouble::new(tree.clone(), runtime());
+    let fixture = Fixture::new(trouble, "");
+    let (path, later) = (fixture.path("f"), fixture.path("later"));
+    let made = path.clone();
+    let ino = limited(move || {
+        fs::write(&made, "old").unwrap();
+        fs::metadata(&made).unwrap().ino()
+    });
+    let lookup = std::thread::spawn(move || later.exists());
+    fixture.wait_in_flight("lookup");
+    let cx = outrigger_core::Cx::new(1, outrigger_core::Credentials::ROOT, "test");
+    let attrs = outrigger_core::SetAttrs { mode: Some(0o600), ..Default::default() };
+    drop(service.call(&cx, outrigger_core::ops::SetAttr { node: Node(ino), handle: None, attrs }.into()));
+    let notify = tree.notify.get().unwrap();
+    // The kernel takes this one when the lookup has ended, and all others after it.
+    notify.notify(Notice::InvalidateEntry { dir: Node::ROOT, name: Name::try_from("other").unwrap() });
+    notify.notify(Notice::InvalidateNode { node: Node(ino), offset: 0, len: 0 });
+    let mode = limited(move || {
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644, "cached");
+        File::open(&path).unwrap().metadata().unwrap().mode()
+    });
+    assert_eq!(mode & 0o777, 0o600);
+    gate.send(()).unwrap();
+    assert!(!lookup.join().unwrap());
+}
+
+#[test]
 fn references_that_the_kernel_does_not_have_are_returned_when_doubted() {
     if !can_mount() {
         return;

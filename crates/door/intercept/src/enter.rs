@@ -7,11 +7,12 @@ use crate::launch::Prefix;
 #[cfg(target_arch = "x86_64")]
 use crate::mover::move_process;
 use crate::namespace::isolate;
+use crate::proc::status;
 use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
 use crate::{
     ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, INJECT, KEEP, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE,
-    NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, WHOLE,
+    NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, STOPS_AT_ALL, STOPS_AT_PATHS, TRACE, WHOLE,
 };
 use outrigger_host::{MountEntry, receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};
@@ -55,6 +56,8 @@ enum Wanted {
     Whole { empty: PathBuf, program: OsString, arguments: Vec<OsString> },
     /// A program whose system calls the server answers.
     Filtered { gate: bool, program: OsString, arguments: Vec<OsString> },
+    /// A program that the server traces.
+    Traced { program: OsString, arguments: Vec<OsString> },
     /// A process that runs. If it is to be moved, another process is asked for that.
     Process(u32),
     /// The same process, which is to enter the namespaces of another one.
@@ -84,6 +87,7 @@ impl Order {
             FILTER | GATE => {
                 Wanted::Filtered { gate: what == GATE, program: first, arguments: arguments.collect() }
             }
+            TRACE => Wanted::Traced { program: first, arguments: arguments.collect() },
             WHOLE => {
                 let program = arguments.next()?;
                 Wanted::Whole { empty: first.into(), program, arguments: arguments.collect() }
@@ -115,6 +119,10 @@ impl Order {
             }
             Wanted::Filtered { gate, program, arguments } => {
                 enter_filter(socket, *gate).map_err(not_started)?;
+                Err(execute(program, arguments))
+            }
+            Wanted::Traced { program, arguments } => {
+                enter_trace(socket).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
             Wanted::Process(pid) => self.attach(socket, *pid).map_err(not_started),
@@ -180,6 +188,22 @@ fn enter_filter(socket: &OwnedFd, gate: bool) -> Result<(), String> {
     return_to(here)
 }
 
+/// Has the server trace this process, and answer its system calls from the moment when it says so. Where there is a filter already, its answer
+/// would come before that of another one: then this process stops at all calls.
+#[cfg(target_arch = "x86_64")]
+fn enter_trace(socket: &OwnedFd) -> Result<(), String> {
+    let here = std::env::current_dir().ok();
+    let is_first = status("self", "Seccomp:").is_ok_and(|mode| mode == "0");
+    let is_filtered = is_first && crate::notify::install_for_tracer().is_ok();
+    if !is_filtered {
+        crate::notify::give_up_privileges()?;
+    }
+    let stops = if is_filtered { STOPS_AT_PATHS } else { STOPS_AT_ALL };
+    send_with(socket, stops, &[]).map_err(failed("the server is gone"))?;
+    wait(socket)?;
+    return_to(here)
+}
+
 /// Has the server answer the calls of a process that runs, and keeps its listener.
 #[cfg(target_arch = "x86_64")]
 fn inject_and_keep(socket: &OwnedFd, pid: u32) -> Result<(), String> {
@@ -211,6 +235,12 @@ fn keep_sent(socket: &OwnedFd, pid: u32) -> Result<(), String> {
 /// Which system calls there are is known of one kind of processor.
 #[cfg(not(target_arch = "x86_64"))]
 fn enter_filter(_: &OwnedFd, _: bool) -> Result<(), String> {
+    Err("system calls are answered on x86-64 only".to_owned())
+}
+
+/// Which system calls there are is known of one kind of processor.
+#[cfg(not(target_arch = "x86_64"))]
+fn enter_trace(_: &OwnedFd) -> Result<(), String> {
     Err("system calls are answered on x86-64 only".to_owned())
 }
 

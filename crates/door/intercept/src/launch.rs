@@ -3,7 +3,8 @@
 
 use crate::failed;
 use crate::{
-    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME, WHOLE,
+    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME,
+    STOPS_AT_ALL, STOPS_AT_PATHS, TRACE, Tracer, WHOLE,
 };
 use outrigger_host::{Confined, give_umask_back, receive_with, send_with, take_umask};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -17,6 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long an order about processes may take.
@@ -99,6 +101,39 @@ impl Filtered {
             Ok(listener) => Ok(Filtered { child, listener, waiting: Waiting { socket, moves: None }, gate }),
             Err(why) => {
                 // It ends by itself: it has said why.
+                let _ = child.wait();
+                Err(why)
+            }
+        }
+    }
+}
+
+/// A program that this process traces; it waits for that.
+#[derive(Debug)]
+pub struct Traced {
+    /// Where its calls come from, and how it ends.
+    pub tracer: Arc<Tracer>,
+    /// Its number.
+    pub pid: u32,
+    /// It waits for this.
+    pub waiting: Waiting,
+}
+
+impl Traced {
+    /// Starts the process that becomes the program, and traces it.
+    ///
+    /// The caller has no other threads that start processes: these would inherit a socket.
+    ///
+    /// # Errors
+    /// A sentence about what this system did not permit.
+    pub fn start(command: &[OsString]) -> Result<Self, String> {
+        let (mut child, socket) = start(&[], TRACE, command)?;
+        let begun = is_filtered(&socket).and_then(|is_filtered| Tracer::start(child.id(), is_filtered));
+        match begun {
+            Ok(tracer) => Ok(Traced { tracer, pid: child.id(), waiting: Waiting { socket, moves: None } }),
+            Err(why) => {
+                drop(socket);
+                // It ends by itself without the server.
                 let _ = child.wait();
                 Err(why)
             }
@@ -297,5 +332,18 @@ fn receive_listener(socket: &OwnedFd) -> Result<OwnedFd, String> {
         Some(listener) if &message[..length] == LISTENING => Ok(listener),
         _ if length == 0 => Err("the process ended before it had a filter".to_owned()),
         _ => Err(String::from_utf8_lossy(&message[..length]).into_owned()),
+    }
+}
+
+/// Waits until a process can be traced, and answers whether it will stop at calls with paths only.
+fn is_filtered(socket: &OwnedFd) -> Result<bool, String> {
+    let mut message = [0; MESSAGE_MAX];
+    let (length, _) =
+        receive_with(socket, &mut message, RecvFlags::empty()).map_err(failed("the process"))?;
+    match &message[..length] {
+        STOPS_AT_PATHS => Ok(true),
+        STOPS_AT_ALL => Ok(false),
+        [] => Err("the process ended before it could be traced".to_owned()),
+        why => Err(String::from_utf8_lossy(why).into_owned()),
     }
 }

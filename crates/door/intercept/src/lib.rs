@@ -47,10 +47,10 @@ mod whole;
 pub use elsewhere::Notified;
 pub use enter::{is_enter, run};
 pub use kept::{Kept, detach_kept};
-pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Waiting, no_directory};
+pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Traced, Waiting, no_directory};
 pub use mountpoints::Mountpoints;
 #[cfg(target_arch = "x86_64")]
-pub use notify::Notified;
+pub use notify::{Caught, Notified, Tracer};
 pub use one_user::OneUser;
 pub use urls::{Scheme, Url, Urls};
 
@@ -70,6 +70,8 @@ const WHOLE: &str = "whole";
 const FILTER: &str = "filter";
 /// The same, if the program may reach local files by itself.
 const GATE: &str = "gate";
+/// The order to execute a program that the server traces.
+const TRACE: &str = "trace";
 /// The order to prepare a namespace for a process.
 const ATTACH: &str = "attach";
 /// The order to have a process enter a namespace.
@@ -86,6 +88,9 @@ const GO: &[u8] = b"go";
 const MOUNTED: &str = "mounted ";
 /// What comes with the descriptor from which its calls are received.
 const LISTENING: &[u8] = b"listening";
+/// What a process says that waits to be traced: it stops at calls with paths, or at all calls.
+const STOPS_AT_PATHS: &[u8] = b"paths";
+const STOPS_AT_ALL: &[u8] = b"all";
 /// The exit status where the program was not executed, as env(1) and timeout(1) have it.
 pub const NOT_STARTED: u8 = 125;
 /// The exit status where it is there, and cannot be executed.

@@ -27,7 +27,7 @@ const PAGES: usize = 8192;
 /// All signals.
 const ALL: u64 = u64::MAX;
 /// What a stop for a system call is marked with (`PTRACE_O_TRACESYSGOOD`).
-const AT_CALL: c_int = 0x80;
+pub(crate) const AT_CALL: c_int = 0x80;
 
 /// A stopped process. When this is dropped, the process goes on where it was.
 pub(crate) struct Tracee {

@@ -142,6 +142,11 @@ impl Content {
         same
     }
 
+    /// Whether the file has other attributes than the tree below has told before, and others have changed it.
+    pub(crate) fn is_changed_since_told(&self, attr: &Attr) -> bool {
+        !self.touched && self.version.is_some_and(|known| known != Version::of(attr))
+    }
+
     /// Whether it is a version that the tree below has told, and not ours.
     pub(crate) fn has_version(&self) -> bool {
         self.version.is_some()

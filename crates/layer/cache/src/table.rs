@@ -523,16 +523,19 @@ impl Table {
         times: (Moment, Moment),
     ) {
         let mut content = lock(&file.content);
+        let is_changed = content.is_changed_since_told(attr);
         if !content.learn(attr, settled, times) {
             self.give_up(node, &mut content);
+        } else if is_changed {
+            // It has no pages of it, but a size up to which it would read.
+            self.notices.push(Notice::InvalidateNode { node, offset: -1, len: 0 });
         }
     }
 
-    /// What is known of content is not right any more, and neither is what the kernel has of it.
+    /// What is known of content is not right any more, and neither is what the kernel has of it, which may be attributes only.
     fn give_up(&mut self, node: Node, content: &mut Content) {
-        if content.kernel.is_some() {
-            self.notices.push(Notice::InvalidateNode { node, offset: 0, len: 0 });
-        }
+        let offset = if content.kernel.is_some() { 0 } else { -1 };
+        self.notices.push(Notice::InvalidateNode { node, offset, len: 0 });
         self.leftovers.push(content.id);
         content.replace(self.new_content());
     }

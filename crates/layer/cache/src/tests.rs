@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::names::What;
-use crate::table::{Found, Table};
+use crate::table::{Found, Table, When};
 use outrigger_core::ops::{Forget, GetAttr, Lookup, OpenDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{DirentPlus, DirentsPlus, Entry, Opened};
 use outrigger_core::{Attr, Credentials, Errno, FileKind, Generation, Name, Node, Op, Stack, Time, ask};
@@ -307,4 +307,29 @@ fn a_number_that_was_given_to_another_file_brings_nothing_with_it() {
     assert!(matches!(table.find(node, &name, 50), Found::Absent));
     table.identify(node, Generation(2));
     assert!(matches!(table.find(node, &name, 50), Found::Unknown));
+}
+
+#[test]
+fn a_door_hears_of_each_change_of_a_file_that_others_make_whatever_is_kept_of_it() {
+    let mut table = Table::new(&Options::default());
+    let node = Node(5);
+    let file = table.file(node, 0);
+    let mut now = 0;
+    let mut is_told = |size| {
+        now += 100_000;
+        let asked = table.asked(When { now, wall: Time::new(1_000_000, 0) });
+        let mut attr = Attr { size, mode: FileKind::Regular.bits() | 0o644, nlink: 1, ..Attr::default() };
+        table.learn_attr(node, &mut attr, asked);
+        table.take_outstanding().2
+    };
+    let attributes = Notice::InvalidateNode { node, offset: -1, len: 0 };
+    assert_eq!([is_told(3), is_told(3)], [vec![], vec![]]);
+    assert_eq!(is_told(4), std::slice::from_ref(&attributes), "nothing is kept");
+    lock(&file.content).any = true;
+    assert_eq!(is_told(5), std::slice::from_ref(&attributes), "the kernel has none of what is kept");
+    lock(&file.content).any = true;
+    lock(&file.content).kernel = Some(1);
+    assert_eq!(is_told(6), [Notice::InvalidateNode { node, offset: 0, len: 0 }]);
+    lock(&file.content).is_ours();
+    assert_eq!(is_told(7), [], "we have written it");
 }

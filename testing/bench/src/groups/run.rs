@@ -17,6 +17,7 @@ use std::process::Command;
 const NATIVE: &str = "native";
 const RUN: &str = "outrigger run";
 const SECCOMP: &str = "run --via seccomp";
+const PTRACE: &str = "run --via ptrace";
 /// It stops a program at each call: a build would take it minutes.
 const STRACE: &str = "strace";
 /// Where the tree stands for the program.
@@ -56,7 +57,7 @@ struct Way {
 
 impl Way {
     fn is_peer(&self) -> bool {
-        ![NATIVE, RUN, SECCOMP].contains(&self.name)
+        ![NATIVE, RUN, SECCOMP, PTRACE].contains(&self.name)
     }
 
     fn command(&self, program: &Path) -> Command {
@@ -132,6 +133,7 @@ fn ways(bench: &Bench, tree: &Path) -> Vec<Way> {
         Way { name: NATIVE, words: Vec::new() },
         Way { name: RUN, words: ours("namespace") },
         Way { name: SECCOMP, words: ours("seccomp") },
+        Way { name: PTRACE, words: ours("ptrace") },
     ];
     let peers = &bench.peers;
     for (name, program, options) in [
@@ -162,7 +164,7 @@ fn compared(
     (local, shown): (&Path, &Path),
     ways: &[&Way],
 ) -> Result<Row> {
-    let path = |way: &Way| if [RUN, SECCOMP].contains(&way.name) { shown } else { local };
+    let path = |way: &Way| if [RUN, SECCOMP, PTRACE].contains(&way.name) { shown } else { local };
     let samplers = ways.iter().map(|way| (way.name, sampler(bench, way, (calls, call), path(way)))).collect();
     in_turns(what, Unit::Microseconds, bench.effort.rounds, samplers)
 }
@@ -171,10 +173,10 @@ fn sampler<'a>(bench: &Bench, way: &Way, (calls, call): (&Path, &str), path: &Pa
     // A tree takes a hundred times as long to open a file as the kernel, and so does what stops the program at each call.
     let in_tree = path.starts_with(PREFIX);
     let count = bench.scaled(match (way.name, call) {
-        (STRACE, "iostone") => CALLS / 100,
+        (STRACE | PTRACE, "iostone") => CALLS / 100,
         (_, "iostone") if in_tree => CALLS / 100,
         (_, "iostone") => CALLS / 5,
-        (STRACE | SECCOMP, _) => CALLS / 20,
+        (STRACE | SECCOMP | PTRACE, _) => CALLS / 20,
         (_, "open") if in_tree => CALLS / 20,
         _ => CALLS,
     });

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How the program comes to see trees: in a namespace with a FUSE mount, or by answers to its system calls.
 
-use super::{Phase, code, failed, forward, wait_for_others};
+use super::{COMMAND, Phase, code, failed, forward, wait_for_others};
 use crate::context::Context;
 use crate::status::Failure;
 use crate::trees::Tree;
 use clap::ValueEnum;
 use outrigger_client::{Client, Settings};
 use outrigger_core::{Credentials, Runtime};
-use outrigger_door_intercept::{Filtered, Kept, Launch, Launched, Notified, Prefix, Start, Urls};
+use outrigger_door_intercept::{
+    Caught, Filtered, Kept, Launch, Launched, Notified, Prefix, Start, Traced, Tracer, Urls, Waiting,
+};
 use outrigger_host::{allow_descriptors, users_state};
 use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -36,6 +38,8 @@ pub enum Via {
     Namespace,
     /// Answers to system calls.
     Seccomp,
+    /// Answers to the system calls of a program that is traced.
+    Ptrace,
 }
 
 /// A program that waits for its trees.
@@ -44,6 +48,8 @@ pub enum Begun {
     Namespace(Launched),
     /// Under a filter of its system calls.
     Seccomp(Filtered),
+    /// Traced.
+    Ptrace(Traced),
 }
 
 impl Via {
@@ -64,61 +70,130 @@ impl Via {
     pub fn begin(self, launch: &Launch, verbose: bool, gate: bool) -> Result<Begun, Failure> {
         let refused =
             |why: String| Failure::serious(format!("no file system of its own for the program: {why}"));
-        let why = match self {
-            Via::Seccomp => None,
-            Via::Auto | Via::Namespace => match launch.start() {
-                Ok(launched) => {
-                    say(verbose, "namespace", None);
-                    return Ok(Begun::Namespace(launched));
-                }
-                Err(why) => Some(why),
-            },
-        };
-        let (Start::Program(command), Via::Auto | Via::Seccomp) = (&launch.start, self) else {
-            return Err(refused(why.unwrap_or_default()));
-        };
-        for prefix in &launch.prefixes {
-            prefix.check(&launch.prefixes).map_err(refused)?;
-        }
-        match (Filtered::start(command, gate), why) {
-            (Ok(filtered), why) => {
-                say(verbose, "seccomp", why.as_deref());
-                Ok(Begun::Seccomp(filtered))
+        let mut whys = Vec::new();
+        for via in [Via::Namespace, Via::Seccomp, Via::Ptrace] {
+            if self != Via::Auto && self != via {
+                continue;
             }
-            (Err(other), Some(why)) => Err(refused(format!("namespace: {why}; seccomp: {other}"))),
-            (Err(why), None) => Err(refused(why)),
+            match via.start(launch, gate) {
+                Ok(begun) => {
+                    say(verbose, via, &whys);
+                    return Ok(begun);
+                }
+                Err(why) => whys.push((via, why)),
+            }
+        }
+        Err(refused(match &whys[..] {
+            [(_, why)] => why.clone(),
+            whys => listed(whys),
+        }))
+    }
+
+    /// Starts the program in this way.
+    fn start(self, launch: &Launch, gate: bool) -> Result<Begun, String> {
+        if self == Via::Namespace {
+            return launch.start().map(Begun::Namespace);
+        }
+        let Start::Program(command) = &launch.start else {
+            return Err("only in a namespace can all files be those of a tree".to_owned());
+        };
+        launch.prefixes.iter().try_for_each(|prefix| prefix.check(&launch.prefixes))?;
+        match self {
+            Via::Ptrace => Traced::start(command).map(Begun::Ptrace),
+            _ => Filtered::start(command, gate).map(Begun::Seccomp),
+        }
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+/// Why mechanisms do not work.
+fn listed(whys: &[(Via, String)]) -> String {
+    let whys: Vec<_> = whys.iter().map(|(via, why)| format!("{}: {why}", via.name())).collect();
+    whys.join("; ")
+}
+
+/// Says which mechanism is used, and why not those before it.
+fn say(verbose: bool, via: Via, whys: &[(Via, String)]) {
+    if verbose {
+        let because = if whys.is_empty() { String::new() } else { format!(" (not {})", listed(whys)) };
+        let _ = writeln!(io::stderr(), "outrigger run: via {}{because}", via.name());
+    }
+}
+
+/// A program whose calls are answered.
+pub enum Program {
+    /// A child of this process.
+    Filtered(Child),
+    /// One that only its tracer can wait for.
+    Traced(Arc<Tracer>),
+}
+
+impl Program {
+    /// Waits for its end.
+    fn wait(&mut self) -> io::Result<ExitStatus> {
+        match self {
+            Program::Filtered(child) => ended(child),
+            Program::Traced(tracer) => Ok(tracer.wait()),
+        }
+    }
+
+    /// Lets go of what it has started, and that has ended.
+    fn reap_others(&self) {
+        if let Program::Filtered(_) = self {
+            reap(None);
         }
     }
 }
 
-/// Says which mechanism is used.
-fn say(verbose: bool, via: &str, because: Option<&str>) {
-    if verbose {
-        let because = because.map(|why| format!(" (not namespace: {why})")).unwrap_or_default();
-        let _ = writeln!(io::stderr(), "outrigger run: via {via}{because}");
-    }
-}
-
-/// Answers the calls of the program, and of what it starts, until all have ended.
-pub fn answer(
+/// Answers the calls of a program that is under a filter, and of what it starts, until all have ended.
+pub fn answer_filtered(
     context: &Context,
     tree: &Tree,
-    (prefixes, urls): (&[Prefix], Urls),
+    shown: (&[Prefix], Urls),
     filtered: Filtered,
+    verbose: bool,
+) -> Result<ExitStatus, Failure> {
+    // Where only ancestors may look at a process (yama(5)), this one has to be that of all.
+    set_child_subreaper(Some(Pid::INIT)).map_err(|error| failed(error.into()))?;
+    let Filtered { child, listener, waiting, gate } = filtered;
+    let pid = child.id();
+    let kept = Kept::start(pid, &listener).map_err(not_served)?;
+    drop(listener);
+    let begin = || serve(context, tree, shown, (Caught::Filtered(kept), COMMAND), gate);
+    answer(context, begin, (Program::Filtered(child), pid, waiting), verbose)
+}
+
+/// The same for one that is traced.
+pub fn answer_traced(
+    context: &Context,
+    tree: &Tree,
+    shown: (&[Prefix], Urls),
+    traced: Traced,
+    verbose: bool,
+) -> Result<ExitStatus, Failure> {
+    let Traced { tracer, pid, waiting } = traced;
+    let caught = Caught::Traced(Arc::clone(&tracer));
+    let begin = || serve(context, tree, shown, (caught, COMMAND), false);
+    answer(context, begin, (Program::Traced(tracer), pid, waiting), verbose)
+}
+
+/// Answers the calls of a program, and of what it starts, until all have ended.
+fn answer(
+    context: &Context,
+    begin: impl FnOnce() -> Result<Notified, Failure>,
+    (mut program, pid, waiting): (Program, u32, Waiting),
     verbose: bool,
 ) -> Result<ExitStatus, Failure> {
     let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
     allow_descriptors();
-    // Where only ancestors may look at a process (yama(5)), this one has to be that of all.
-    set_child_subreaper(Some(Pid::INIT)).map_err(|error| failed(error.into()))?;
-    let Filtered { mut child, listener, waiting, gate } = filtered;
-    let kept = Kept::start(child.id(), &listener).map_err(not_served)?;
-    drop(listener);
-    let notified = serve(context, tree, (prefixes, urls), (kept, "run"), gate)?;
+    let notified = begin()?;
     let phase = Arc::new(Phase::default());
-    forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
+    forward(signals, pid, Arc::clone(&phase)).map_err(failed)?;
     let executed = waiting.go();
-    let status = ended(&mut child).map_err(failed)?;
+    let status = program.wait().map_err(failed)?;
     if let Err(why) = executed {
         context.end_with(code(status));
         notified.finish();
@@ -126,7 +201,7 @@ pub fn answer(
     }
     phase.ended.store(true, Ordering::Release);
     let ends_within = |limit| {
-        reap(None);
+        program.reap_others();
         notified.ends_within(limit)
     };
     wait_for_others(ends_within, &phase);
@@ -160,7 +235,7 @@ pub fn serve(
     context: &Context,
     tree: &Tree,
     (prefixes, urls): (&[Prefix], Urls),
-    calls: (Kept, &'static str),
+    calls: (Caught, &'static str),
     gate: bool,
 ) -> Result<Notified, Failure> {
     let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;

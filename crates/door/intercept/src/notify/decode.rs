@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a system call asks for. Many calls are one request here: `stat`, `lstat` and `newfstatat` differ in their arguments only.
 
-use super::listener::Call;
 use super::memory::Memory;
+use super::source::Call;
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_NOFOLLOW};
 use outrigger_core::{Errno, Result, SetTime, Time};
 

@@ -2,13 +2,13 @@
 //! Executing files of trees, and changing to directories there: the program does it, on the copy.
 
 use super::decode::{Asked, At};
-use super::listener::Call;
 use super::mirror::lock;
 use super::names::{Found, How, Where, as_path};
 use super::process::Process;
-use super::redirect::{SLOT, redirect, slot};
+use super::redirect::{SLOT, slot};
 use super::say;
 use super::server::{Reply, Server};
+use super::source::Call;
 use outrigger_core::{Errno, FileKind, Result};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::pread;
@@ -129,7 +129,7 @@ impl Server {
             let (bytes, arguments) = rewritten(call, request, places);
             let fits = bytes.len() as u64 <= SLOT;
             // What another program traces cannot be stopped: the kernel follows the path that was given then.
-            let begins_again = fits && redirect(&self.listener, *call, bytes, arguments).is_ok();
+            let begins_again = fits && Arc::clone(&self.source).redirect(call, bytes, arguments).is_ok();
             return Ok(if begins_again { Reply::Answered } else { Reply::Pass });
         }
         let Asked::Execute { at } = request else { return Ok(Reply::Pass) };
@@ -232,7 +232,9 @@ impl Server {
         let path = real.as_os_str().as_bytes();
         let tail = if tail.is_empty() { vec![0] } else { tail };
         let bytes = [path, &tail].concat();
-        lock(&self.redirected).insert(thread, path.to_vec());
+        if self.source.comes_again() {
+            lock(&self.redirected).insert(thread, path.to_vec());
+        }
         let arguments = arguments.iter().map(|&(index, offset)| (index, slot(thread) + offset)).collect();
         let what = String::from_utf8_lossy(self.names.shown(path).unwrap_or(path));
         self.redirect(call, &what, bytes, arguments).inspect_err(|_| {
@@ -251,7 +253,7 @@ impl Server {
         if bytes.len() as u64 > SLOT {
             return Err(Errno::E2BIG.into());
         }
-        match redirect(&self.listener, *call, bytes, arguments) {
+        match Arc::clone(&self.source).redirect(call, bytes, arguments) {
             Ok(()) => Ok(Reply::Answered),
             Err(errno) => {
                 say(format_args!(

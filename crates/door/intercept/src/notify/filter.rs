@@ -7,7 +7,7 @@
 use super::gate::ALLOWED;
 use libc::{
     BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
-    SECCOMP_RET_ERRNO, SECCOMP_RET_USER_NOTIF, sock_filter,
+    SECCOMP_RET_ERRNO, SECCOMP_RET_TRACE, SECCOMP_RET_USER_NOTIF, sock_filter,
 };
 use std::ops::RangeInclusive;
 
@@ -93,9 +93,50 @@ const NOTIFIED: &[i64] = &[
     libc::SYS_fchmodat2,
 ];
 
+/// Which process answers calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The one that has the listener.
+    Listener,
+    /// The one that traces the program.
+    Tracer,
+}
+
+impl Told {
+    fn action(self) -> u32 {
+        match self {
+            Told::Listener => SECCOMP_RET_USER_NOTIF,
+            Told::Tracer => SECCOMP_RET_TRACE,
+        }
+    }
+}
+
+/// What is done with a call by a tracer that sees all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The kernel does it.
+    Allowed,
+    /// It is answered.
+    Told,
+    /// It fails, as if the kernel did not know it.
+    Unknown,
+}
+
+impl Fate {
+    /// The same as the filter decides.
+    pub(crate) fn of(architecture: u32, number: u64) -> Self {
+        let plain = number & !u64::from(X32);
+        match plain {
+            _ if plain == u64::from(IO_URING_SETUP) => Fate::Unknown,
+            _ if architecture == X86_64 && NOTIFIED.iter().any(|&told| told as u64 == number) => Fate::Told,
+            _ => Fate::Allowed,
+        }
+    }
+}
+
 /// The filter; some calls from the instruction before the address `gate` are allowed.
-pub(crate) fn filter(gate: Option<u64>) -> Vec<sock_filter> {
-    let told = answers(gate);
+pub(crate) fn filter(told: Told, gate: Option<u64>) -> Vec<sock_filter> {
+    let told = answers(told, gate);
     // io_uring is the same number in all; what else programs of other architectures do concerns local files.
     let only_refuse = |number| [refusal(number), vec![give(SECCOMP_RET_ALLOW)]].concat();
     let other = [vec![load(NUMBER)], only_refuse(IO_URING_SETUP)].concat();
@@ -115,11 +156,10 @@ pub(crate) fn filter(gate: Option<u64>) -> Vec<sock_filter> {
 type Run = (RangeInclusive<u32>, Vec<sock_filter>);
 
 /// What is done with calls that are not just allowed.
-fn answers(gate: Option<u64>) -> Vec<Run> {
+fn answers(told: Told, gate: Option<u64>) -> Vec<Run> {
     let notified: Vec<i64> =
         NOTIFIED.iter().copied().filter(|number| gate.is_none() || !ALLOWED.contains(number)).collect();
-    let mut all: Vec<Run> =
-        runs(&notified).into_iter().map(|run| (run, vec![give(SECCOMP_RET_USER_NOTIF)])).collect();
+    let mut all: Vec<Run> = runs(&notified).into_iter().map(|run| (run, vec![give(told.action())])).collect();
     if let Some(address) = gate {
         all.extend(runs(ALLOWED).into_iter().map(|run| (run, unless_from(address))));
         // A filter of the program's own may not permit what the gate calls.
@@ -217,7 +257,15 @@ mod tests {
 
     /// What the kernel would do.
     fn run(gate: Option<u64>, (architecture, number): (u32, u32), from: u64, argument: u32) -> u32 {
-        let program = filter(gate);
+        run_program(&filter(Told::Listener, gate), (architecture, number), from, argument)
+    }
+
+    fn run_program(
+        program: &[sock_filter],
+        (architecture, number): (u32, u32),
+        from: u64,
+        argument: u32,
+    ) -> u32 {
         let (mut at, mut value) = (0, 0);
         loop {
             let step = program[at];
@@ -264,6 +312,25 @@ mod tests {
             let is_let_through = ALLOWED.contains(&number.into());
             let wanted = if is_let_through { SECCOMP_RET_ALLOW } else { wanted(true) };
             assert_eq!(run(Some(GATE), call, GATE, 0), wanted, "call {number} from the gate");
+        }
+    }
+
+    #[test]
+    fn a_tracer_that_sees_all_calls_does_with_them_what_the_filter_would_do() {
+        let program = filter(Told::Tracer, None);
+        for architecture in [X86_64, OTHERS[0], OTHERS[1]] {
+            for number in (0..600).flat_map(|number| [number, X32 | number]) {
+                let wanted = match run_program(&program, (architecture, number), 0, 0) {
+                    SECCOMP_RET_ALLOW => Fate::Allowed,
+                    SECCOMP_RET_TRACE => Fate::Told,
+                    NO_SUCH_CALL => Fate::Unknown,
+                    other => panic!("{other:x}"),
+                };
+                // A call of the x32 interface has its bit nowhere but on x86-64.
+                if architecture == X86_64 || number & X32 == 0 {
+                    assert_eq!(Fate::of(architecture, number.into()), wanted, "{number} of {architecture:x}");
+                }
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Puts a process that runs, with all its threads, under the filter: it is stopped and made to ask the kernel for that.
 
-use super::filter::filter;
+use super::filter::{Told, filter};
 use super::listener::explained;
 use crate::attach::check_alike;
 use crate::failed;
@@ -83,7 +83,7 @@ fn install_with(process: &mut Tracee, flags: u64) -> Result<u64, Errno> {
 
 /// The filter as the kernel reads it from this address on.
 fn program(address: u64) -> Vec<u8> {
-    let instructions = filter(None);
+    let instructions = filter(Told::Listener, None);
     let mut bytes = (instructions.len() as u64).to_ne_bytes().to_vec();
     bytes.extend((address + PROGRAM).to_ne_bytes());
     for instruction in instructions {

@@ -10,10 +10,11 @@
 
 use super::decode::Asked;
 use super::gate;
-use super::listener::{Call, Listener};
+use super::listener::Listener;
 use super::names::{Names, Where};
 use super::process::Process;
 use super::progress::Progress;
+use super::source::{Call, Source};
 use crate::failed;
 use crate::kept::{ATTACH_TO, BUSY, DETACH, STORED, Shows, open_door};
 use crate::proc::ptrace_restriction;

@@ -1,42 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's side of a filter: calls that wait for an answer (seccomp_unotify(2)).
 
-use super::filter::filter;
+use super::filter::{Told, filter};
 use super::gate;
+use super::redirect::redirect;
+use super::source::{Call, Source};
 use crate::failed;
-use libc::{seccomp_notif, seccomp_notif_addfd, seccomp_notif_resp, sock_filter, sock_fprog};
+use libc::{seccomp_notif_addfd, seccomp_notif_resp, sock_filter, sock_fprog};
+use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::{c_int, c_ulong};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the server runs where the program was, which spares both a wait for another processor.
 const SYNC_WAKE_UP: u64 = 1;
 
-/// A call that waits.
-pub(crate) type Call = seccomp_notif;
-
-/// Where calls come from.
+/// Where the kernel passes calls on.
 #[derive(Debug)]
 pub(crate) struct Listener(OwnedFd);
 
-/// Puts this process, and all that it will start, under the filter. Programs that would become another user do not, from here on. With
+/// Puts this process, and all that it will start, under the filter. Programs that would become another user do not any more. With
 /// `gate`, calls from its instruction are allowed.
 ///
 /// # Errors
 /// A sentence about what the kernel does not permit.
 pub(crate) fn install(gate: bool) -> Result<OwnedFd, String> {
-    // SAFETY: the request takes numbers.
-    let denied = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    if denied != 0 {
-        return Err(failed("no_new_privs")(io::Error::last_os_error()));
-    }
+    give_up_privileges()?;
     // With the second flag a signal does not interrupt a call that is being answered: else programs with many signals never get on.
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    let mut instructions = filter(gate.then(gate::allowed));
+    let mut instructions = filter(Told::Listener, gate.then(gate::allowed));
     let installed =
         set(&mut instructions, flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|error| {
             match error.raw_os_error() {
@@ -44,7 +41,28 @@ pub(crate) fn install(gate: bool) -> Result<OwnedFd, String> {
                 _ => Err(error),
             }
         });
-    installed.map_err(explained)
+    let number = installed.map_err(explained)?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// The same where calls stop for the process that traces this one.
+///
+/// # Errors
+/// A sentence about what the kernel does not permit.
+pub(crate) fn install_for_tracer() -> Result<(), String> {
+    give_up_privileges()?;
+    set(&mut filter(Told::Tracer, None), 0).map(drop).map_err(explained)
+}
+
+/// Programs that would become another user do not, from here on.
+///
+/// # Errors
+/// A sentence about what the kernel does not permit.
+pub(crate) fn give_up_privileges() -> Result<(), String> {
+    // SAFETY: the request takes numbers.
+    let denied = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    if denied == 0 { Ok(()) } else { Err(failed("no_new_privs")(io::Error::last_os_error())) }
 }
 
 /// Why the kernel refuses the filter.
@@ -56,18 +74,14 @@ pub(crate) fn explained(error: io::Error) -> String {
     }
 }
 
-/// Installs the filter.
-fn set(instructions: &mut [sock_filter], flags: c_ulong) -> io::Result<OwnedFd> {
+/// Installs the filter, and answers what the kernel does: the number of a descriptor where that is asked for.
+fn set(instructions: &mut [sock_filter], flags: c_ulong) -> io::Result<c_int> {
     let program = sock_fprog { len: instructions.len() as u16, filter: instructions.as_mut_ptr() };
     // SAFETY: the program and its instructions outlive the call, which only reads them.
     let result =
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     let number = c_int::try_from(result).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    if number < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    if number < 0 { Err(io::Error::last_os_error()) } else { Ok(number) }
 }
 
 impl Listener {
@@ -79,39 +93,6 @@ impl Listener {
         listener
     }
 
-    /// Waits for a call; `None` when it is gone again.
-    pub(crate) fn receive(&self) -> io::Result<Option<Call>> {
-        // SAFETY: a structure of numbers; the kernel wants it to be zero.
-        let mut call: Call = unsafe { mem::zeroed() };
-        match self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) {
-            Ok(_) => Ok(Some(call)),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether the process still waits, so that what was read of it was its own.
-    pub(crate) fn waits(&self, call: &Call) -> bool {
-        let id = call.id;
-        self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, (&raw const id).cast_mut()).is_ok()
-    }
-
-    /// Has the kernel do the call as it is.
-    pub(crate) fn pass(&self, call: &Call) {
-        self.send(seccomp_notif_resp {
-            id: call.id,
-            val: 0,
-            error: 0,
-            flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
-        });
-    }
-
-    /// Answers with a number, or an error.
-    pub(crate) fn answer(&self, call: &Call, result: Result<i64, i32>) {
-        let (val, error) = result.map_or_else(|errno| (0, -errno), |value| (value, 0));
-        self.send(seccomp_notif_resp { id: call.id, val, error, flags: 0 });
-    }
-
     /// Answers a call of which only the number is known with an error.
     ///
     /// # Errors
@@ -119,15 +100,6 @@ impl Listener {
     pub(crate) fn refuse(&self, id: u64, errno: c_int) -> io::Result<()> {
         let mut answer = seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 };
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer).map(drop)
-    }
-
-    /// Gives the process a descriptor, which is the answer. It goes on when it alone has the file: who looks whether it has closed the
-    /// file would find it open here otherwise.
-    pub(crate) fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool) {
-        let given = self.lend(call, file.as_fd(), close_on_exec);
-        drop(file);
-        // It may have no room for one (EMFILE), or be gone.
-        self.answer(call, given.map(i64::from).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)));
     }
 
     /// Opens a file for the process, whose call goes on waiting, and answers the number.
@@ -142,13 +114,6 @@ impl Listener {
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ADDFD, (&raw const addition).cast_mut())
     }
 
-    /// Whether no process is under the filter any more; waits so long for that.
-    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
-        let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
-        let mut file = [PollFd::new(&self.0, PollFlags::empty())];
-        poll(&mut file, Some(&limit)).is_ok_and(|count| count > 0)
-    }
-
     /// Sends an answer. Where that fails the process was killed.
     fn send(&self, mut answer: seccomp_notif_resp) {
         let _ = self.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer);
@@ -159,6 +124,63 @@ impl Listener {
         // SAFETY: each caller passes the request's own structure, which outlives the call.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, structure) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    }
+}
+
+impl Source for Listener {
+    fn receive(&self) -> io::Result<Option<Call>> {
+        // SAFETY: a structure of numbers; the kernel wants it to be zero.
+        let mut call: Call = unsafe { mem::zeroed() };
+        match self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) {
+            Ok(_) => Ok(Some(call)),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn waits(&self, call: &Call) -> bool {
+        let id = call.id;
+        self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, (&raw const id).cast_mut()).is_ok()
+    }
+
+    fn pass(&self, call: &Call) {
+        self.send(seccomp_notif_resp {
+            id: call.id,
+            val: 0,
+            error: 0,
+            flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+        });
+    }
+
+    fn answer(&self, call: &Call, result: Result<i64, i32>) {
+        let (val, error) = result.map_or_else(|errno| (0, -errno), |value| (value, 0));
+        self.send(seccomp_notif_resp { id: call.id, val, error, flags: 0 });
+    }
+
+    fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool) {
+        let given = self.lend(call, file.as_fd(), close_on_exec);
+        drop(file);
+        // It may have no room for one (EMFILE), or be gone.
+        self.answer(call, given.map(i64::from).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)));
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
+        let mut file = [PollFd::new(&self.0, PollFlags::empty())];
+        poll(&mut file, Some(&limit)).is_ok_and(|count| count > 0)
+    }
+
+    fn redirect(
+        self: Arc<Self>,
+        call: &Call,
+        bytes: Vec<u8>,
+        arguments: Vec<(usize, u64)>,
+    ) -> Result<(), Errno> {
+        redirect(&self, *call, bytes, arguments)
+    }
+
+    fn comes_again(&self) -> bool {
+        true
     }
 }
 

@@ -5,6 +5,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `gate/` | code by which programs reach local files without the server |
+//! | `source.rs` | where calls come from: a filter, or a tracer |
+//! | `trace/` | calls of programs that are traced (ptrace) |
 //! | `filter.rs` | which calls are answered, as a program for the kernel |
 //! | `listener.rs` | installing it, receiving calls and answering them |
 //! | `inject.rs` | the same for a process that runs |
@@ -37,6 +39,8 @@ mod process;
 mod progress;
 mod redirect;
 mod server;
+mod source;
+mod trace;
 mod turns;
 
 use std::fmt::Display;
@@ -45,8 +49,9 @@ use std::sync::OnceLock;
 
 pub(crate) use inject::inject;
 pub(crate) use keeper::keep;
-pub(crate) use listener::install;
-pub use server::Notified;
+pub(crate) use listener::{give_up_privileges, install, install_for_tracer};
+pub use server::{Caught, Notified};
+pub use trace::Tracer;
 
 /// The command that answers calls.
 static COMMAND: OnceLock<&str> = OnceLock::new();

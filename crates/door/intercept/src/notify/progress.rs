@@ -2,7 +2,7 @@
 //! Calls that the server has received and not answered yet, in memory that outlives it: the kernel passes no call on twice, so that these
 //! would wait for ever.
 
-use super::listener::Call;
+use super::source::Call;
 use super::turns::THREADS_MAX;
 use libc::seccomp_data;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

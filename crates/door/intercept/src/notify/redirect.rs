@@ -5,8 +5,9 @@
 //! the call again with these. A register with an address stays changed where execve(2) fails; the system call was one of a function whose
 //! caller does not expect its arguments back.
 
-use super::listener::{Call, Listener};
+use super::listener::Listener;
 use super::memory::Memory;
+use super::source::{Call, Source};
 use crate::tracee::{calling, go_on, mask, result, set_mask};
 use libc::{c_int, user_regs_struct};
 use nix::errno::Errno;
@@ -17,15 +18,15 @@ use std::sync::Arc;
 use std::thread;
 
 /// Where programs have the page: far from everything that Linux maps by itself.
-const SCRATCH: u64 = 0x2ea0_0000_0000;
+pub(crate) const SCRATCH: u64 = 0x2ea0_0000_0000;
 /// Threads that share memory use different pieces of it at the same time.
-const SLOTS: u64 = 4096;
+pub(crate) const SLOTS: u64 = 4096;
 /// The size of a piece: a path and the arguments of an interpreter.
 pub(crate) const SLOT: u64 = 16 << 10;
 /// What stands at its beginning, so that no memory of the program is taken for it.
-const MARK: &[u8; 8] = b"outrigr1";
+pub(crate) const MARK: &[u8; 8] = b"outrigr1";
 /// The length of the instruction `syscall`.
-const SYSCALL: u64 = 2;
+pub(crate) const SYSCALL: u64 = 2;
 /// All signals.
 const ALL: u64 = u64::MAX;
 /// A stop for a system call (`PTRACE_O_TRACESYSGOOD`).
@@ -54,19 +55,23 @@ pub(crate) fn redirect(
             map(pid, before)?;
             let written = Memory(pid.as_raw()).write(slot(pid.as_raw()), &bytes);
             written.map_err(|error| Errno::from_raw(error.errno.0))?;
-            let mut registers = again(before, &call);
-            for &(index, value) in &arguments {
-                let register = match index {
-                    0 => &mut registers.rdi,
-                    1 => &mut registers.rsi,
-                    2 => &mut registers.rdx,
-                    _ => &mut registers.r10,
-                };
-                *register = value;
-            }
-            Ok(registers)
+            Ok(changed(again(before, &call), &arguments))
         },
     )
+}
+
+/// Registers with other arguments of a call.
+pub(crate) fn changed(mut registers: user_regs_struct, arguments: &[(usize, u64)]) -> user_regs_struct {
+    for &(index, value) in arguments {
+        let register = match index {
+            0 => &mut registers.rdi,
+            1 => &mut registers.rsi,
+            2 => &mut registers.rdx,
+            _ => &mut registers.r10,
+        };
+        *register = value;
+    }
+    registers
 }
 
 /// Stops the thread where its call has ended, and does something with it, which answers the registers it goes on with. It gets what was

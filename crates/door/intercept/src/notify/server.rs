@@ -4,13 +4,15 @@
 use super::content::Contents;
 use super::decode::{Asked, At};
 use super::gate::{Grafts, Memory, is_odd};
-use super::listener::{Call, Listener};
+use super::listener::Listener;
 use super::mirror::{Mirror, lock};
 use super::names::{Found, How, Names, Where, above, as_path};
 use super::open::Opening;
 use super::place::{Former, Place};
 use super::process::Process;
 use super::progress::Progress;
+use super::source::{Call, Source};
+use super::trace::Tracer;
 use super::turns::Turns;
 use super::{COMMAND, say};
 use crate::failed;
@@ -49,8 +51,9 @@ pub(crate) enum Reply {
 
 /// Answers calls of programs.
 pub(crate) struct Server {
-    pub(crate) listener: Arc<Listener>,
-    progress: Progress,
+    pub(crate) source: Arc<dyn Source>,
+    /// What calls take that come by a filter.
+    filter: Option<ByFilter>,
     pub(crate) names: Names,
     urls: Urls,
     /// Whether the user knows that URLs with passwords are refused.
@@ -62,11 +65,8 @@ pub(crate) struct Server {
     pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
     user: u32,
     turns: Turns,
-    /// Which programs reach local files by themselves; none where no program may.
-    grafts: Option<Grafts>,
     /// How many calls have come.
     calls: AtomicU64,
-    keeper: Link,
     /// What is found when trees are shown no more.
     without_trees: Names,
     /// The copies of servers that were killed: nothing is stored from them.
@@ -74,6 +74,40 @@ pub(crate) struct Server {
     is_detached: AtomicBool,
     /// Takes what was found, and gives it back to the trees: these take their time for that, too.
     found: Sender<Vec<Where>>,
+}
+
+/// What calls take that come by a filter.
+struct ByFilter {
+    listener: Arc<Listener>,
+    progress: Progress,
+    /// Which programs reach local files by themselves; none where no program may.
+    grafts: Option<Grafts>,
+    keeper: Link,
+}
+
+impl ByFilter {
+    /// Tells the keeper what is shown. With `gate`, programs reach local files by themselves where that is possible.
+    fn new(
+        (listener, calls, keeper): (OwnedFd, OwnedFd, Link),
+        shows: &Shows,
+        gate: bool,
+    ) -> std::result::Result<Self, String> {
+        // Without it all calls come here.
+        let memory = gate.then(|| Memory::new(&shows.prefixes)).and_then(|memory| memory.ok()?);
+        let grafts = memory.map(Grafts::new);
+        keeper.shows(shows, grafts.as_ref().map(|grafts| grafts.memory().as_fd()))?;
+        let progress = Progress::of(calls).map_err(failed("no memory"))?;
+        Ok(ByFilter { listener: Arc::new(Listener::new(listener)), progress, grafts, keeper })
+    }
+}
+
+/// How calls come to this process.
+#[derive(Debug)]
+pub enum Caught {
+    /// By a filter of the kernel.
+    Filtered(Kept),
+    /// By tracing.
+    Traced(Arc<Tracer>),
 }
 
 /// Programs whose calls are answered.
@@ -86,14 +120,14 @@ pub struct Notified {
 }
 
 impl Notified {
-    /// Answers the calls of `kept`, with the trees of `client` under their prefixes, and by `urls`; this process does so once, for `command`.
+    /// Answers the calls of `caught`, with the trees of `client` under their prefixes, and by `urls`; this process does so once, for `command`.
     /// Content that was looked at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`. With
     /// `gate`, for which the filter was made, programs reach local files by themselves where that is possible.
     ///
     /// # Errors
     /// A sentence about what cannot be made.
     pub fn serve(
-        (kept, command): (Kept, &'static str),
+        (caught, command): (Caught, &'static str),
         prefixes: &[Prefix],
         urls: Urls,
         client: Client,
@@ -102,21 +136,26 @@ impl Notified {
         gate: bool,
     ) -> std::result::Result<Self, String> {
         let _ = COMMAND.set(command);
-        let Kept { listener, calls, mirrors, keeper } = kept;
-        let former = mirrors.iter().filter_map(|mirror| Former::of(mirror)).collect();
+        let mut mirrors = Vec::new();
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
-        // Without it all calls come here.
-        let grafts = gate.then(|| Memory::new(prefixes)).and_then(|memory| memory.ok()?).map(Grafts::new);
-        let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec() };
-        keeper.shows(&shows, grafts.as_ref().map(|grafts| grafts.memory().as_fd()))?;
+        let (source, filter): (Arc<dyn Source>, _) = match caught {
+            Caught::Traced(tracer) => (tracer, None),
+            Caught::Filtered(kept) => {
+                let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec() };
+                let filter = ByFilter::new((kept.listener, kept.calls, kept.keeper), &shows, gate)?;
+                mirrors = kept.mirrors;
+                (Arc::clone(&filter.listener) as _, Some(filter))
+            }
+        };
+        let former = mirrors.iter().filter_map(|mirror| Former::of(mirror)).collect();
         let (found, given_back) = channel::<Vec<Where>>();
         let give_back = move || given_back.into_iter().for_each(drop);
         thread::Builder::new().name("give-back".into()).spawn(give_back).map_err(failed("no thread"))?;
         let server = Arc::new(Server {
-            listener: Arc::new(Listener::new(listener)),
-            progress: Progress::of(calls).map_err(failed("no memory"))?,
+            source,
+            filter,
             names,
             urls,
             told_of_passwords: Once::new(),
@@ -125,9 +164,7 @@ impl Notified {
             redirected: Mutex::default(),
             user: geteuid().as_raw(),
             turns: Turns::default(),
-            grafts,
             calls: AtomicU64::new(0),
-            keeper,
             without_trees: Names::without_trees(&place.mirror()),
             former: mirrors.iter().map(|mirror| Names::without_trees(mirror)).collect(),
             is_detached: AtomicBool::new(false),
@@ -143,20 +180,22 @@ impl Notified {
             let _ = attending.mirror.contents.attend();
         };
         thread::Builder::new().name("store".into()).spawn(attend).map_err(failed("no thread"))?;
-        let told = Arc::clone(&server);
-        let hear = move || told.hear();
-        thread::Builder::new().name("keeper".into()).spawn(hear).map_err(failed("no thread"))?;
+        if server.filter.is_some() {
+            let told = Arc::clone(&server);
+            let hear = move || told.hear();
+            thread::Builder::new().name("keeper".into()).spawn(hear).map_err(failed("no thread"))?;
+        }
         Ok(Notified { server, place, former, keep })
     }
 
     /// Whether no program is left; waits so long for that.
     pub fn ends_within(&self, limit: Duration) -> bool {
-        self.server.listener.ends_within(limit)
+        self.server.source.ends_within(limit)
     }
 
     /// How many calls have come until now, and how often a process got the gate; `None` where none gets it.
     pub fn counts(&self) -> (u64, Option<u64>) {
-        (self.server.calls.load(Ordering::Relaxed), self.server.grafts.as_ref().map(Grafts::count))
+        (self.server.calls.load(Ordering::Relaxed), self.server.grafts().map(|(grafts, _)| grafts.count()))
     }
 
     /// Whether trees are shown no more.
@@ -177,8 +216,8 @@ impl Notified {
     /// Stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
     pub fn finish(self) -> Vec<String> {
         let early = !self.ends_within(Duration::ZERO);
-        if !early {
-            self.server.keeper.wait();
+        if let (Some(filter), false) = (&self.server.filter, early) {
+            filter.keeper.wait();
         }
         let mut lost = self.server.mirror.contents.finish(&self.keep, early);
         lost.extend(self.former.into_iter().filter_map(|former| former.keep(&self.keep)));
@@ -195,17 +234,19 @@ impl Server {
 
     /// Answers calls until there are no more.
     fn serve(self: &Arc<Self>) {
-        let slot = self.progress.slot();
+        let noted = self.filter.as_ref().map(|filter| (&filter.progress, filter.progress.slot()));
         self.turns.lead();
         loop {
             self.turns.wait();
-            match self.listener.receive() {
+            match self.source.receive() {
                 Ok(Some(call)) => {
-                    self.progress.begin(slot, &call);
+                    if let Some((progress, slot)) = noted {
+                        progress.begin(slot, &call);
+                    }
                     self.handle(&call);
-                    slot.end();
+                    noted.iter().for_each(|(_, slot)| slot.end());
                 }
-                Ok(None) if self.listener.ends_within(Duration::ZERO) => return,
+                Ok(None) if self.source.ends_within(Duration::ZERO) => return,
                 Ok(None) => {}
                 Err(_) => return,
             }
@@ -214,17 +255,23 @@ impl Server {
 
     fn detach(&self) {
         if !self.is_detached.swap(true, Ordering::AcqRel) {
-            self.keeper.say(DETACH);
+            self.filter.iter().for_each(|filter| filter.keeper.say(DETACH));
         }
     }
 
     /// Does what the keeper says: another process may want the trees to be taken away.
     fn hear(&self) {
-        while self.keeper.is_to_detach() {
+        let Some(ByFilter { keeper, .. }) = &self.filter else { return };
+        while keeper.is_to_detach() {
             self.detach();
-            while self.mirror.contents.are_written() && !self.listener.ends_within(LOOK) {}
-            self.keeper.say(STORED);
+            while self.mirror.contents.are_written() && !self.source.ends_within(LOOK) {}
+            keeper.say(STORED);
         }
+    }
+
+    /// The programs that reach local files by themselves, if any may.
+    fn grafts(&self) -> Option<(&Grafts, &Arc<Listener>)> {
+        self.filter.as_ref().and_then(|filter| Some((filter.grafts.as_ref()?, &filter.listener)))
     }
 
     /// A tree is about to be asked. Another thread waits for calls if that takes long.
@@ -238,17 +285,17 @@ impl Server {
             let mut without = self.former.iter().chain([&self.without_trees]);
             return match without.try_for_each(|names| names.check(call)) {
                 Ok(()) => self.pass(call),
-                Err(error) => self.listener.answer(call, Err(error.errno.0)),
+                Err(error) => self.source.answer(call, Err(error.errno.0)),
             };
         }
         let mut places = Vec::new();
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
         match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
             Ok(Reply::Pass) => self.pass(call),
-            Ok(Reply::Value(value)) => self.listener.answer(call, Ok(value)),
-            Ok(Reply::File(file, close)) => self.listener.give(call, file, close),
+            Ok(Reply::Value(value)) => self.source.answer(call, Ok(value)),
+            Ok(Reply::File(file, close)) => self.source.give(call, file, close),
             Ok(Reply::Answered) => {}
-            Err(error) => self.listener.answer(call, Err(error.errno.0)),
+            Err(error) => self.source.answer(call, Err(error.errno.0)),
         }
         if places.iter().any(|place| place.tree().is_some()) {
             // The thread that takes it lives as long as this.
@@ -258,20 +305,20 @@ impl Server {
 
     /// Has the kernel do a call as it is, or the process do such calls by itself from this one on.
     fn pass(&self, call: &Call) {
-        let begins_again = match (&self.grafts, i64::from(call.data.nr)) {
+        let begins_again = match (self.grafts(), i64::from(call.data.nr)) {
             (None, _) => Ok(false),
-            (Some(grafts), libc::SYS_seccomp | libc::SYS_prctl) => grafts.close(&self.listener, call),
-            (Some(grafts), libc::SYS_execve | libc::SYS_execveat) => {
+            (Some((grafts, listener)), libc::SYS_seccomp | libc::SYS_prctl) => grafts.close(listener, call),
+            (Some((grafts, _)), libc::SYS_execve | libc::SYS_execveat) => {
                 grafts.forget(call.pid);
                 Ok(false)
             }
-            (Some(grafts), _) => Ok(grafts.is_time(call) && grafts.graft(&self.listener, call)),
+            (Some((grafts, listener)), _) => Ok(grafts.is_time(call) && grafts.graft(listener, call)),
         };
         match begins_again {
             Ok(true) => {}
-            Ok(false) => self.listener.pass(call),
+            Ok(false) => self.source.pass(call),
             // The program would end at its next call with a path.
-            Err(_) => self.listener.answer(call, Err(libc::EACCES)),
+            Err(_) => self.source.answer(call, Err(libc::EACCES)),
         }
     }
 
@@ -285,7 +332,7 @@ impl Server {
     }
 
     fn warns_gates(&self) -> Result<()> {
-        Ok(self.grafts.as_ref().map_or(Ok(()), |grafts| grafts.memory().is_odd_from_now_on())?)
+        Ok(self.grafts().map_or(Ok(()), |(grafts, _)| grafts.memory().is_odd_from_now_on())?)
     }
 
     /// The same if a program is about to have a directory of /proc or /dev, or the private one of this server.
@@ -293,7 +340,7 @@ impl Server {
         let (Asked::Open { at, .. } | Asked::ChangeDir { at }) = request else { return Ok(()) };
         let makes =
             matches!(request, Asked::Open { flags, .. } if flags & (libc::O_CREAT | libc::O_ACCMODE) != 0);
-        if self.grafts.as_ref().is_none_or(|grafts| grafts.memory().is_odd()) || makes {
+        if self.grafts().is_none_or(|(grafts, _)| grafts.memory().is_odd()) || makes {
             return Ok(());
         }
         let start = if at.path.starts_with(b"/") { Vec::new() } else { process.file(at.dir)? };
@@ -311,8 +358,8 @@ impl Server {
     /// # Errors
     /// They would not know it.
     pub(crate) fn closes_gates(&self, process: Process) -> Result<()> {
-        match &self.grafts {
-            Some(grafts) if process.has_threads() => Ok(grafts.memory().close()?),
+        match self.grafts() {
+            Some((grafts, _)) if process.has_threads() => Ok(grafts.memory().close()?),
             _ => Ok(()),
         }
     }
@@ -354,7 +401,7 @@ impl Server {
         if places.iter().all(|place| place.tree().is_none()) {
             return self.locally(call, process, &request, places);
         }
-        if !self.listener.waits(call) {
+        if !self.source.waits(call) {
             return Ok(Reply::Answered);
         }
         if !process.is_of(self.user) {

@@ -7,10 +7,11 @@
 use super::Memory;
 use super::agent::{self, AT, CALLS, PAGE, SIZE};
 use super::sites::{AROUND, LENGTH_MAX, SYSCALL, Site, find};
-use crate::notify::listener::{Call, Listener};
+use crate::notify::listener::Listener;
 use crate::notify::memory::Memory as Other;
 use crate::notify::mirror::lock;
 use crate::notify::redirect::{again, system_call, while_stopped};
+use crate::notify::source::Call;
 use crate::proc::status;
 use libc::user_regs_struct;
 use nix::errno::Errno;

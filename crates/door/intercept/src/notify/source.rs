@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where calls of programs come from, and how they are answered: by a filter of the kernel (`listener.rs`), or by tracing (`trace/`).
+
+use libc::seccomp_notif;
+use nix::errno::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A call that waits.
+pub(crate) type Call = seccomp_notif;
+
+/// Where calls come from.
+pub(crate) trait Source: Send + Sync {
+    /// Waits for a call; `None` when it is gone again, or no program is left.
+    ///
+    /// # Errors
+    /// No more calls can come.
+    fn receive(&self) -> io::Result<Option<Call>>;
+
+    /// Whether the process still waits, so that what was read of it was its own.
+    fn waits(&self, call: &Call) -> bool;
+
+    /// Has the kernel do the call as it is.
+    fn pass(&self, call: &Call);
+
+    /// Answers with a number, or an error.
+    fn answer(&self, call: &Call, result: Result<i64, i32>);
+
+    /// Gives the process a descriptor, which is the answer. It goes on when it alone has the file: who looks whether it has closed the
+    /// file would find it open here otherwise.
+    fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool);
+
+    /// Has the process make the call with `bytes` in its memory ([`slot`](super::redirect::slot)), and arguments that are places in them.
+    ///
+    /// # Errors
+    /// Why it cannot be made to; then the call still waits, unless the program is gone.
+    fn redirect(
+        self: Arc<Self>,
+        call: &Call,
+        bytes: Vec<u8>,
+        arguments: Vec<(usize, u64)>,
+    ) -> Result<(), Errno>;
+
+    /// Whether a call that was redirected comes here once more.
+    fn comes_again(&self) -> bool;
+
+    /// Whether no process is left whose calls come; waits so long for that.
+    fn ends_within(&self, limit: Duration) -> bool;
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls of programs that this process traces (ptrace(2)): where the kernel passes none on to a listener, as in another run of that kind.
+//!
+//! One thread, the tracer, has all programs: the kernel takes requests about them from no other. It is woken by SIGCHLD when a thread of
+//! a program stops, and by the threads that answer calls ([`Tracer`]). A thread of a program stops
+//!
+//! * at calls with paths only, where the process could get a filter that says so (`SECCOMP_RET_TRACE`),
+//! * at the beginning and the end of each call otherwise: the answer of a filter that is there already, a container's or that of another
+//!   run, would come before ours.
+//!
+//! Programs end with this process (`PTRACE_O_EXITKILL`): after its death they would find local files under the names of trees.
+
+mod stopped;
+mod stops;
+
+use super::source::{Call, Source};
+use crate::failed;
+use nix::errno::Errno;
+use rustix::io::write;
+use rustix::process::{PTracer, Pid, set_ptracer};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitStatus;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use stops::Stops;
+
+/// What a thread of a program is to do whose call waits.
+enum Order {
+    /// Make the call.
+    Pass,
+    /// Take this for what the call came to.
+    Answer(i64),
+    /// Take a number for this file, and whether execve(2) closes it.
+    Give(OwnedFd, bool),
+    /// Make the call with bytes in its memory and other arguments. Whether it does is sent.
+    Redirect(Vec<u8>, Vec<(usize, u64)>, Sender<Result<(), Errno>>),
+}
+
+/// What the tracer and the threads that answer calls share.
+#[derive(Default)]
+struct State {
+    calls: VecDeque<Call>,
+    /// The threads of programs that wait, and the numbers of their calls.
+    waiting: HashMap<i32, u64>,
+    orders: Vec<(Call, Order)>,
+    /// How the program that was started has ended.
+    status: Option<ExitStatus>,
+    /// No program is left.
+    is_over: bool,
+}
+
+/// Programs that are traced.
+pub struct Tracer {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Wakes the thread.
+    wake: UnixStream,
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracer").finish_non_exhaustive()
+    }
+}
+
+impl Tracer {
+    /// Traces a child of this process that waits, and all that it will start. `is_filtered` says that it stops at calls with paths only.
+    ///
+    /// # Errors
+    /// A sentence about what this system does not permit.
+    pub(crate) fn start(child: u32, is_filtered: bool) -> Result<Arc<Self>, String> {
+        let (wake, woken) = UnixStream::pair().map_err(failed("no socket"))?;
+        for end in [&wake, &woken] {
+            end.set_nonblocking(true).map_err(failed("no socket"))?;
+        }
+        let signalled = wake.try_clone().map_err(failed("no socket"))?;
+        signal_hook::low_level::pipe::register(libc::SIGCHLD, signalled).map_err(failed("SIGCHLD"))?;
+        let program = i32::try_from(child).ok().and_then(Pid::from_raw).ok_or("no process")?;
+        // Programs take files from this process. Without such restrictions (yama(5)) it is not needed, nor known.
+        let _ = set_ptracer(PTracer::ProcessID(program));
+        let tracer = Arc::new(Tracer { state: Mutex::default(), changed: Condvar::new(), wake });
+        let (sender, begun) = channel();
+        let shared = Arc::clone(&tracer);
+        let trace = move || match Stops::begin(child, is_filtered, shared, woken) {
+            Ok(mut stops) => {
+                let _ = sender.send(Ok(()));
+                stops.attend();
+            }
+            Err(why) => _ = sender.send(Err(why)),
+        };
+        thread::Builder::new().name("tracer".into()).spawn(trace).map_err(failed("no thread"))?;
+        begun.recv().unwrap_or_else(|_| Err("a defect of outrigger".to_owned())).map(|()| tracer)
+    }
+
+    /// Waits for the end of the program that was started, which is no child to be waited for otherwise.
+    pub fn wait(&self) -> ExitStatus {
+        let mut state = self.lock();
+        loop {
+            match state.status {
+                Some(status) => return status,
+                // It has ended with its tracer.
+                None if state.is_over => {
+                    return std::os::unix::process::ExitStatusExt::from_raw(libc::SIGKILL);
+                }
+                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        super::mirror::lock(&self.state)
+    }
+
+    /// Tells the tracer what is to become of a call.
+    fn order(&self, call: &Call, order: Order) {
+        let mut state = self.lock();
+        if state.is_over {
+            // Who waits for what becomes of one learns that there is no program any more.
+            return;
+        }
+        state.orders.push((*call, order));
+        drop(state);
+        // When it is full the thread is about to look.
+        let _ = write(&self.wake, &[0]);
+    }
+}
+
+impl Source for Tracer {
+    fn receive(&self) -> io::Result<Option<Call>> {
+        let mut state = self.lock();
+        loop {
+            match state.calls.pop_front() {
+                Some(call) => return Ok(Some(call)),
+                None if state.is_over => return Ok(None),
+                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn waits(&self, call: &Call) -> bool {
+        self.lock().waiting.get(&call.pid.cast_signed()) == Some(&call.id)
+    }
+
+    fn pass(&self, call: &Call) {
+        self.order(call, Order::Pass);
+    }
+
+    fn answer(&self, call: &Call, result: Result<i64, i32>) {
+        self.order(call, Order::Answer(result.unwrap_or_else(|errno| -i64::from(errno))));
+    }
+
+    fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool) {
+        self.order(call, Order::Give(file, close_on_exec));
+    }
+
+    fn redirect(
+        self: Arc<Self>,
+        call: &Call,
+        bytes: Vec<u8>,
+        arguments: Vec<(usize, u64)>,
+    ) -> Result<(), Errno> {
+        let (sender, done) = channel();
+        self.order(call, Order::Redirect(bytes, arguments, sender));
+        // Without a tracer the program has ended.
+        done.recv().unwrap_or(Ok(()))
+    }
+
+    fn comes_again(&self) -> bool {
+        false
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        let (mut state, until) = (self.lock(), Instant::now() + limit);
+        while !state.is_over {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}

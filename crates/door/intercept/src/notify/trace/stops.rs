@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread that traces: what it does when a thread of a program stops, and when one is to go on.
+
+use super::stopped::{Stopped, call_of};
+use super::{Order, Tracer};
+use crate::notify::filter::Fate;
+use crate::notify::source::Call;
+use crate::tracee::{AT_CALL, go_on};
+use libc::{c_int, c_uint, user_regs_struct};
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{read, retry_on_intr};
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+
+/// Why a thread of a program goes on.
+#[derive(Clone, Copy)]
+enum Until {
+    /// Until its next call that is answered.
+    Call,
+    /// The same; that call is the one that it is at the beginning of.
+    SameCall,
+    /// Until its call has ended, after which its registers are these, but for what the call came to, unless that is given.
+    End(user_regs_struct, Option<i64>),
+}
+
+/// A thread of a program.
+enum Thread {
+    Runs(Until),
+    /// Its call waits for an answer.
+    Waits(u64, Stopped),
+}
+
+/// The programs, in the thread that traces them.
+pub(super) struct Stops {
+    tracer: Arc<Tracer>,
+    woken: UnixStream,
+    /// The one that was started.
+    program: Pid,
+    /// Threads stop at calls that are answered only.
+    is_filtered: bool,
+    threads: HashMap<i32, Thread>,
+    /// How many calls have come.
+    count: u64,
+}
+
+impl Stops {
+    /// Traces a child that waits.
+    ///
+    /// # Errors
+    /// A sentence about what this system does not permit.
+    pub(super) fn begin(
+        child: u32,
+        is_filtered: bool,
+        tracer: Arc<Tracer>,
+        woken: UnixStream,
+    ) -> Result<Self, String> {
+        let program = Pid::from_raw(child.cast_signed());
+        let mut options = Options::PTRACE_O_TRACESYSGOOD
+            | Options::PTRACE_O_EXITKILL
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK
+            | Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACEEXEC;
+        options.set(Options::PTRACE_O_TRACESECCOMP, is_filtered);
+        ptrace::seize(program, options).map_err(|errno| format!("ptrace(2): {}", errno.desc()))?;
+        if !is_filtered {
+            // It is in a call already.
+            ptrace::interrupt(program).map_err(|errno| format!("ptrace(2): {}", errno.desc()))?;
+        }
+        let threads = HashMap::new();
+        Ok(Stops { tracer, woken, program, is_filtered, threads, count: 0 })
+    }
+
+    /// Does what is to be done until no program is left.
+    pub(super) fn attend(&mut self) {
+        let mut bytes = [0; 256];
+        loop {
+            while read(&self.woken, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
+            loop {
+                match next() {
+                    Ok(Some((thread, status))) => self.stopped(thread, status),
+                    Ok(None) => break,
+                    Err(_) => return,
+                }
+            }
+            let orders = std::mem::take(&mut self.tracer.lock().orders);
+            orders.into_iter().for_each(|(call, order)| self.carry_out(&call, order));
+            let _ = retry_on_intr(|| {
+                poll(&mut [PollFd::from_borrowed_fd(self.woken.as_fd(), PollFlags::IN)], None)
+            });
+        }
+    }
+
+    /// A thread has stopped or ended.
+    fn stopped(&mut self, thread: i32, status: c_int) {
+        let pid = Pid::from_raw(thread);
+        if !libc::WIFSTOPPED(status) {
+            self.forget(thread);
+            if pid == self.program {
+                self.tracer.lock().status = Some(ExitStatus::from_raw(status));
+                self.tracer.changed.notify_all();
+            }
+            return;
+        }
+        // A thread that was killed meanwhile says so later.
+        let _ = match (status >> 16, libc::WSTOPSIG(status)) {
+            (libc::PTRACE_EVENT_STOP, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => {
+                go_on(libc::PTRACE_LISTEN, pid, 0)
+            }
+            (libc::PTRACE_EVENT_EXEC, _) => self.executed(pid),
+            (libc::PTRACE_EVENT_SECCOMP, _) => self.at_filter(pid),
+            (0, AT) => self.at_call(pid),
+            (0, signal) => go_on(self.how(thread), pid, signal),
+            _ => go_on(self.how(thread), pid, 0),
+        };
+    }
+
+    /// It is another program now. Of its threads, the one that called goes on, under the number of the process.
+    fn executed(&mut self, pid: Pid) -> Result<(), Errno> {
+        let former = ptrace::getevent(pid)? as i32;
+        self.forget(former);
+        self.forget(pid.as_raw());
+        self.go_on(pid, Until::Call)
+    }
+
+    /// The filter has found a call that is answered.
+    fn at_filter(&mut self, pid: Pid) -> Result<(), Errno> {
+        match self.threads.get(&pid.as_raw()) {
+            Some(Thread::Runs(Until::SameCall)) => self.go_on(pid, Until::Call),
+            Some(Thread::Runs(Until::End(..))) => go_on(libc::PTRACE_SYSCALL, pid, 0),
+            _ => self.called(pid),
+        }
+    }
+
+    /// A call begins or ends.
+    fn at_call(&mut self, pid: Pid) -> Result<(), Errno> {
+        let is_end = call_of(pid)?.op == libc::PTRACE_SYSCALL_INFO_EXIT;
+        match self.threads.get(&pid.as_raw()) {
+            Some(&Thread::Runs(Until::End(before, value))) if is_end => {
+                let now = ptrace::getregs(pid)?;
+                let rax = value.map_or(now.rax, i64::cast_unsigned);
+                let user_regs_struct { rdi, rsi, rdx, r10, r8, r9, .. } = before;
+                ptrace::setregs(pid, user_regs_struct { rax, rdi, rsi, rdx, r10, r8, r9, ..now })?;
+                self.go_on(pid, Until::Call)
+            }
+            Some(Thread::Runs(Until::End(..))) => go_on(libc::PTRACE_SYSCALL, pid, 0),
+            _ if is_end || self.is_filtered => self.go_on(pid, Until::Call),
+            _ => self.called(pid),
+        }
+    }
+
+    /// A call begins: one that is answered waits from now on.
+    fn called(&mut self, pid: Pid) -> Result<(), Errno> {
+        let info = call_of(pid)?;
+        // SAFETY: it stops at the beginning of a call, or in a filter, whose data begin with the same fields.
+        let entry = unsafe { info.u.entry };
+        let stopped = Stopped { pid, before: ptrace::getregs(pid)?, is_anew: !self.is_filtered };
+        match Fate::of(info.arch, entry.nr) {
+            Fate::Allowed => return self.go_on(pid, Until::Call),
+            Fate::Unknown => return self.answer(&stopped, -i64::from(libc::ENOSYS)),
+            Fate::Told => {}
+        }
+        self.count += 1;
+        let call = Call {
+            id: self.count,
+            pid: pid.as_raw().cast_unsigned(),
+            flags: 0,
+            data: libc::seccomp_data {
+                nr: entry.nr as c_int,
+                arch: info.arch,
+                instruction_pointer: info.instruction_pointer,
+                args: entry.args,
+            },
+        };
+        self.threads.insert(pid.as_raw(), Thread::Waits(self.count, stopped));
+        let mut state = self.tracer.lock();
+        state.waiting.insert(pid.as_raw(), self.count);
+        state.calls.push_back(call);
+        self.tracer.changed.notify_all();
+        Ok(())
+    }
+
+    /// Does what is to be done with a call that waits. Of a thread that was killed nothing is left to be done.
+    fn carry_out(&mut self, call: &Call, order: Order) {
+        let thread = call.pid.cast_signed();
+        let waits = matches!(self.threads.get(&thread), Some(Thread::Waits(id, _)) if *id == call.id);
+        let Some(Thread::Waits(id, mut stopped)) = waits.then(|| self.forget(thread)).flatten() else {
+            return;
+        };
+        let _ = match order {
+            Order::Pass if stopped.is_anew && self.is_filtered => self.go_on(stopped.pid, Until::SameCall),
+            Order::Pass => self.go_on(stopped.pid, Until::Call),
+            Order::Answer(value) => self.answer(&stopped, value),
+            Order::Give(file, close_on_exec) => {
+                let given = stopped.open(file.as_fd(), close_on_exec);
+                drop(file);
+                let value = given.map_or_else(|errno| -i64::from(errno as i32), |number| number as i64);
+                self.answer(&stopped, value)
+            }
+            Order::Redirect(bytes, arguments, done) => {
+                let changed = stopped.write(&bytes).and_then(|()| stopped.change(&arguments));
+                let _ = done.send(changed);
+                match changed {
+                    Ok(()) => self.go_on(stopped.pid, Until::End(stopped.before, None)),
+                    Err(errno) => {
+                        self.tracer.lock().waiting.insert(thread, id);
+                        self.threads.insert(thread, Thread::Waits(id, stopped));
+                        Err(errno)
+                    }
+                }
+            }
+        };
+    }
+
+    /// Answers a call.
+    fn answer(&mut self, stopped: &Stopped, value: i64) -> Result<(), Errno> {
+        let is_made = stopped.answer(value)?;
+        let end = Until::End(stopped.before, Some(value));
+        self.go_on(stopped.pid, if is_made { end } else { Until::Call })
+    }
+
+    fn go_on(&mut self, pid: Pid, until: Until) -> Result<(), Errno> {
+        self.threads.insert(pid.as_raw(), Thread::Runs(until));
+        go_on(self.how(pid.as_raw()), pid, 0)
+    }
+
+    /// How a thread goes on.
+    fn how(&self, thread: i32) -> c_uint {
+        match self.threads.get(&thread) {
+            Some(Thread::Runs(Until::End(..))) => libc::PTRACE_SYSCALL,
+            _ if self.is_filtered => libc::PTRACE_CONT,
+            _ => libc::PTRACE_SYSCALL,
+        }
+    }
+
+    /// Nothing is known of a thread any more.
+    fn forget(&mut self, thread: i32) -> Option<Thread> {
+        self.tracer.lock().waiting.remove(&thread);
+        self.threads.remove(&thread)
+    }
+}
+
+impl Drop for Stops {
+    /// Programs end with the thread that traces them.
+    fn drop(&mut self) {
+        let mut state = self.tracer.lock();
+        state.is_over = true;
+        state.orders.clear();
+        self.tracer.changed.notify_all();
+    }
+}
+
+/// A stop at a system call.
+const AT: c_int = libc::SIGTRAP | AT_CALL;
+
+/// The next thread that has stopped or ended, and how; `None` when there is none now.
+///
+/// # Errors
+/// `ECHILD` when no program is left.
+fn next() -> Result<Option<(i32, c_int)>, Errno> {
+    let mut status = 0;
+    let what = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
+    // SAFETY: the kernel writes to a variable that outlives the call.
+    let found = unsafe { libc::waitpid(-1, &raw mut status, what) };
+    Ok(Some(Errno::result(found)?).filter(|&thread| thread != 0).map(|thread| (thread, status)))
+}
