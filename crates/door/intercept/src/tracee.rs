@@ -185,7 +185,7 @@ impl Drop for Tracee {
 }
 
 /// Why a process cannot be traced.
-fn refused(pid: Pid, errno: Errno) -> String {
+pub(crate) fn refused(pid: Pid, errno: Errno) -> String {
     let tracer = status(pid, "TracerPid:").unwrap_or_default();
     match errno {
         Errno::ESRCH => format!("process {pid}: there is none"),

@@ -5,7 +5,7 @@ use super::stopped::{Stopped, call_of};
 use super::{Order, Tracer};
 use crate::notify::filter::Fate;
 use crate::notify::source::Call;
-use crate::tracee::{AT_CALL, go_on};
+use crate::tracee::{AT_CALL, go_on, refused};
 use libc::{c_int, c_uint, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
@@ -69,10 +69,10 @@ impl Stops {
             | Options::PTRACE_O_TRACECLONE
             | Options::PTRACE_O_TRACEEXEC;
         options.set(Options::PTRACE_O_TRACESECCOMP, is_filtered);
-        ptrace::seize(program, options).map_err(|errno| format!("ptrace(2): {}", errno.desc()))?;
+        ptrace::seize(program, options).map_err(|errno| refused(program, errno))?;
         if !is_filtered {
             // It is in a call already.
-            ptrace::interrupt(program).map_err(|errno| format!("ptrace(2): {}", errno.desc()))?;
+            ptrace::interrupt(program).map_err(|errno| refused(program, errno))?;
         }
         let threads = HashMap::new();
         Ok(Stops { tracer, woken, program, is_filtered, threads, count: 0 })

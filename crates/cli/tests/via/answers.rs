@@ -1,49 +1,60 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `outrigger run --via seccomp`: what is particular to answers to system calls. `run.rs` tries what all mechanisms do.
+//! What programs find whose system calls are answered, whatever these come by.
 
-mod support;
-
+use crate::support::{PROGRAM, Place, Said, has, signal, within};
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
+use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
-use support::{PROGRAM, Place, Said, has, signal, within};
 
-/// A place with a tree, whose copies are in a directory of it.
-fn place() -> Place {
+/// A place with a tree, whose copies are in a directory of it, and where programs are run in one way.
+pub struct Answered {
+    place: Place,
+    via: &'static str,
+}
+
+impl Deref for Answered {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+pub fn place(via: &'static str) -> Answered {
     let place = Place::new().trusting();
     place.file("tree/sub/file", "content\n");
     fs::create_dir(place.at("copies")).unwrap();
-    place
+    Answered { place, via }
 }
 
-fn command(place: &Place, options: &[&str], words: &[&str]) -> Command {
-    let fixed = ["run", "--via", "seccomp", "--no-hosts", "--map", "/data=tree"];
+pub fn command(place: &Answered, options: &[&str], words: &[&str]) -> Command {
+    let fixed = ["run", "--via", place.via, "--no-hosts", "--map", "/data=tree"];
     let mut command = place.command(PROGRAM, &[&fixed[..], options, words].concat());
     command.env("TMPDIR", place.at("copies"));
     command
 }
 
-fn run(place: &Place, options: &[&str], words: &[&str]) -> Said {
+pub fn run(place: &Answered, options: &[&str], words: &[&str]) -> Said {
     let copies = format!("TMPDIR={}", place.at("copies").display());
-    let fixed = [&copies, PROGRAM, "--allow-programs", "run", "--via", "seccomp", "--no-hosts", "--map"];
+    let fixed = [&copies, PROGRAM, "--allow-programs", "run", "--via", place.via, "--no-hosts", "--map"];
     place.run_as("env", &[&fixed[..], &["/data=tree"], options, words].concat())
 }
 
-fn script(place: &Place, script: &str) -> Said {
+pub fn script(place: &Answered, script: &str) -> Said {
     run(place, &[], &["sh", "-ec", script])
 }
 
 /// Runs Python, which calls the system as it is told.
-fn python(place: &Place, text: &str) -> Said {
+fn python(place: &Answered, text: &str) -> Said {
     let said = run(place, &[], &["python3", "-c", &format!("import os\n{text}")]);
     assert_eq!(said.code, Some(0), "{said:?}");
     said
 }
 
-#[test]
-fn paths_lead_into_trees_and_out_of_them() {
-    let place = place();
+pub fn paths_lead_into_trees_and_out_of_them(via: &'static str) {
+    let place = place(via);
     std::os::unix::fs::symlink("/data/sub", place.at("into")).unwrap();
     std::os::unix::fs::symlink(place.at("outside"), place.at("tree/out")).unwrap();
     std::os::unix::fs::symlink("loop", place.at("tree/loop")).unwrap();
@@ -61,9 +72,8 @@ fn paths_lead_into_trees_and_out_of_them() {
     assert_eq!(errors, wanted, "{said:?}");
 }
 
-#[test]
-fn programs_and_scripts_of_trees_are_executed() {
-    let place = place();
+pub fn programs_and_scripts_of_trees_are_executed(via: &'static str) {
+    let place = place(via);
     let executable = |name: &str, text: &[u8]| {
         let path = place.file(name, text);
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
@@ -86,12 +96,11 @@ fn programs_and_scripts_of_trees_are_executed() {
     run(&place, &[], &["/data/bin/none"]).refused(127);
 }
 
-#[test]
-fn descriptors_are_those_of_real_files() {
+pub fn descriptors_are_those_of_real_files(via: &'static str) {
     if !has("python3") {
         return;
     }
-    let place = place();
+    let place = place(via);
     let text = "
 import mmap, socket
 d = os.open('/data', os.O_RDONLY | os.O_DIRECTORY)
@@ -118,12 +127,11 @@ for flags in (os.O_RDWR, os.O_CREAT | os.O_RDWR):
     python(&place, text);
 }
 
-#[test]
-fn what_is_written_is_stored_when_it_is_closed_and_by_fsync() {
+pub fn what_is_written_is_stored_when_it_is_closed_and_by_fsync(via: &'static str) {
     if !has("python3") {
         return;
     }
-    let place = place();
+    let place = place(via);
     let tree = place.at("tree");
     let text = format!(
         "
@@ -179,9 +187,8 @@ open('/data/last', 'w').write('last')
     assert_eq!(fs::read_dir(place.at("copies")).unwrap().count(), 0, "the copies are gone");
 }
 
-#[test]
-fn what_others_change_is_seen() {
-    let place = place();
+pub fn what_others_change_is_seen(via: &'static str) {
+    let place = place(via);
     let real = place.at("tree");
     let text = format!(
         "cat /data/sub/file; echo other >{0}/sub/file; cat /data/sub/file; ls /data; mv {0}/sub {0}/dir; touch {0}/x; ls /data; cat /data/dir/file; rm -r {0}/dir; mkdir {0}/x.d; rm {0}/x; ln -s sub {0}/x; readlink /data/x; ls /data",
@@ -190,12 +197,11 @@ fn what_others_change_is_seen() {
     assert_eq!(script(&place, &text).ok(), "content\nother\nsub\ndir\nx\nother\nsub\nx\nx.d\n");
 }
 
-#[test]
-fn a_file_that_others_replace_is_not_the_one_that_is_written() {
+pub fn a_file_that_others_replace_is_not_the_one_that_is_written(via: &'static str) {
     if !has("python3") {
         return;
     }
-    let place = place();
+    let place = place(via);
     let tree = place.at("tree");
     let text = format!(
         "
@@ -217,9 +223,8 @@ before.close()
     assert_eq!(fs::read_to_string(tree.join("file")).unwrap(), "after");
 }
 
-#[test]
-fn names_between_trees_and_this_machine_cannot_be_exchanged() {
-    let place = place();
+pub fn names_between_trees_and_this_machine_cannot_be_exchanged(via: &'static str) {
+    let place = place(via);
     place.file("local", "local\n");
     let said = python(
         &place,
@@ -238,11 +243,10 @@ for call, a, b in ((os.rename, '/data/sub/file', 'x'), (os.rename, 'local', '/da
     assert_eq!(fs::read_to_string(place.at("here")).unwrap(), "content\n");
 }
 
-#[test]
-fn content_that_cannot_be_stored_is_kept_and_no_success() {
-    let place = place();
+pub fn content_that_cannot_be_stored_is_kept_and_no_success(via: &'static str) {
+    let place = place(via);
     let layer = ["--layer", "fault=op=write,error=ENOSPC"];
-    let words = [&layer[..], &["run", "--via", "seccomp", "--no-hosts", "--map", "/data=tree"]].concat();
+    let words = [&layer[..], &["run", "--via", via, "--no-hosts", "--map", "/data=tree"]].concat();
     let said = place.run(&[&words[..], &["sh", "-c", "echo precious >/data/new"]].concat());
     assert_ne!(said.code, Some(0), "{said:?}");
     assert!(said.err.contains("/data/new") && said.err.contains("No space left"), "{said:?}");
@@ -257,19 +261,17 @@ fn content_that_cannot_be_stored_is_kept_and_no_success() {
     assert_eq!((&*said.out, said.code == Some(0)), ("28\n", false), "{said:?}");
 }
 
-#[test]
-fn changes_of_a_read_only_tree_are_refused_at_once() {
-    let place = place();
+pub fn changes_of_a_read_only_tree_are_refused_at_once(via: &'static str) {
+    let place = place(via);
     let text = "echo x >/data/sub/file || echo 1; mkdir /data/dir || echo 2; rm -f /data/sub/file || echo 3; chmod 600 /data/sub/file || echo 4; cat /data/sub/file";
     let said = run(&place, &["--read-only"], &["sh", "-c", text]);
     assert_eq!((&*said.out, said.err.matches("Read-only").count()), ("1\n2\n3\n4\ncontent\n", 4), "{said:?}");
 }
 
-#[test]
-fn looking_at_files_does_not_read_them() {
-    let place = place();
+pub fn looking_at_files_does_not_read_them(via: &'static str) {
+    let place = place(via);
     place.file("tree/big", vec![b'x'; 1 << 20]);
-    let layer = ["--layer", "fault=op=read,error=EIO", "run", "--via", "seccomp", "--no-hosts"];
+    let layer = ["--layer", "fault=op=read,error=EIO", "run", "--via", via, "--no-hosts"];
     let words = [
         &layer[..],
         &["--map", "/data=tree", "sh", "-c", "stat -c %s /data/big; ls -l /data >/dev/null && cat /data/big"],
@@ -279,13 +281,11 @@ fn looking_at_files_does_not_read_them() {
     assert!(said.err.contains("Input/output error"), "{said:?}");
 }
 
-#[test]
-fn a_tree_that_does_not_answer_stops_no_other_call() {
-    let place = place();
+pub fn a_tree_that_does_not_answer_stops_no_other_call(via: &'static str) {
+    let place = place(via);
     place.file("slow/file", "slow\n");
     let slow = format!("/slow={}", place.at("slow").display());
-    let words =
-        ["--layer", "fault=op=read,delay=2s", "run", "--via", "seccomp", "--no-hosts", "--map", &slow];
+    let words = ["--layer", "fault=op=read,delay=2s", "run", "--via", via, "--no-hosts", "--map", &slow];
     let text =
         "for i in 1 2 3 4 5 6; do cat /slow/file & done; for i in 1 2 3 4 5 6 7 8; do cat local; done; wait";
     place.file("local", "local\n");
@@ -293,49 +293,11 @@ fn a_tree_that_does_not_answer_stops_no_other_call() {
     assert_eq!(said, "local\n".repeat(8) + &"slow\n".repeat(6));
 }
 
-#[test]
-fn what_a_server_leaves_that_was_killed_is_removed_and_what_was_written_kept() {
-    let place = place();
-    for (before, is_left) in
-        [("cat /data/sub/file", false), ("exec 3>/data/new; echo precious >&3; echo", true)]
-    {
-        let words = ["sh", "-c", &format!("{before}; echo ready; read line; cat tree/sub/file")];
-        let mut server =
-            command(&place, &[], &words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap() == "ready"));
-        let mut input = server.stdin.take().unwrap();
-        signal(server.id(), "KILL");
-        server.wait().unwrap();
-        input.write_all(b"go\n").unwrap();
-        assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), ["content"], "local files stay");
-        let next = run(&place, &[], &["true"]);
-        assert_eq!(next.err.contains("was killed before it had stored"), is_left, "{next:?}");
-        assert_eq!(fs::read_dir(place.at("copies")).unwrap().count(), 0);
-        let kept = fs::read_dir(place.at("state/outrigger/unsaved")).into_iter().flatten();
-        let kept: Vec<_> = kept.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
-        assert_eq!(kept, if is_left { vec!["precious\n"] } else { vec![] });
-    }
-}
-
-#[test]
-fn a_second_filter_and_overlays_are_refused_with_a_reason() {
-    let place = place();
-    let inner = format!("{PROGRAM} run --via seccomp --no-hosts --map /more=tree cat /more/sub/file");
-    let said = run(&place, &[], &["sh", "-c", &inner]);
-    assert_eq!(said.code, Some(125), "{said:?}");
-    assert!(said.err.contains("answered by another one"), "{said:?}");
-    let cow = place.run(&["run", "--via", "seccomp", "--cow", "true"]);
-    assert_eq!(cow.code, Some(125), "{cow:?}");
-    assert!(cow.err.contains("--cow"), "{cow:?}");
-}
-
-#[test]
-fn a_compiler_builds_in_a_tree() {
+pub fn a_compiler_builds_in_a_tree(via: &'static str) {
     if !has("gcc") || !has("make") {
         return;
     }
-    let place = place();
+    let place = place(via);
     place.file(
         "tree/src/main.c",
         "#include \"own.h\"\n#include <stdio.h>\nint main(void) { puts(OWN); return 0; }\n",
@@ -347,12 +309,11 @@ fn a_compiler_builds_in_a_tree() {
     assert_eq!(said, "own\nown\nown\n./copy/main.c\n./copy/own.h\n./src/main.c\n./src/own.h\n");
 }
 
-#[test]
-fn threads_and_signals_do_not_disturb_calls() {
+pub fn threads_and_signals_do_not_disturb_calls(via: &'static str) {
     if !has("python3") {
         return;
     }
-    let place = place();
+    let place = place(via);
     let text = "
 import signal, threading
 signal.signal(signal.SIGALRM, lambda *_: None); signal.siginterrupt(signal.SIGALRM, False)
@@ -376,8 +337,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
     within("the copies are gone", || fs::read_dir(place.at("copies")).unwrap().count() == 0);
 }
 
-#[test]
-fn another_owner_is_seen_while_the_file_is_open() {
+pub fn another_owner_is_seen_while_the_file_is_open(via: &'static str) {
     if !has("python3") || !rustix::process::geteuid().is_root() {
         return;
     }
@@ -386,12 +346,11 @@ f = os.open('/data/new', os.O_RDWR | os.O_CREAT, 0o755)
 os.write(f, b'x'); os.chown('/data/new', 1, 2)
 print([(found.st_uid, found.st_gid) for found in (os.fstat(f), os.stat('/data/new'))])
 ";
-    assert_eq!(python(&place(), text).out, "[(1, 2), (1, 2)]\n");
+    assert_eq!(python(&place(via), text).out, "[(1, 2), (1, 2)]\n");
 }
 
 /// What the server finds out about a relative path must hold when the kernel looks.
-#[test]
-fn what_threads_make_where_another_one_changes_the_directory_is_in_one_of_both() {
+pub fn what_threads_make_where_another_one_changes_the_directory_is_in_one_of_both(via: &'static str) {
     if !has("python3") {
         return;
     }
@@ -419,7 +378,7 @@ changing.join()
 print(wrong or len(set(os.listdir(dirs[0])) | set(os.listdir(dirs[1]))))
 ";
     for options in [&[][..], &["--no-gate"]] {
-        let place = place();
+        let place = place(via);
         let local = place.at("local");
         let said = run(&place, options, &["python3", "-c", text, local.to_str().unwrap()]);
         assert_eq!(said.ok(), "800\n", "{options:?}");
@@ -428,28 +387,9 @@ print(wrong or len(set(os.listdir(dirs[0])) | set(os.listdir(dirs[1]))))
     }
 }
 
-#[test]
-fn where_no_namespace_can_be_made_system_calls_are_answered() {
-    if !has("unshare") || !has("setpriv") {
-        return;
-    }
-    let place = place();
-    // A user namespace of its own has limits of its own.
-    let setup = format!(
-        "echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all {PROGRAM} run -v \
-            --no-hosts --map /data=tree sh -c 'cat /data/sub/file; cd /data; echo new >new; chmod 600 new; grep CapEff /proc/self/status'"
-    );
-    let said = place.run_as("unshare", &["-Ur", "sh", "-c", &setup]);
-    assert!(said.err.starts_with("outrigger run: via seccomp (not namespace: no user namespace"), "{said:?}");
-    assert!(said.err.contains("max_user_namespaces is 0"), "{said:?}");
-    assert_eq!(said.ok(), "content\nCapEff:\t0000000000000000\n");
-    assert_eq!(fs::metadata(place.at("tree/new")).unwrap().permissions().mode() & 0o777, 0o600);
-}
-
 /// What goes through all temporary files comes to no tree, and not to the root directory.
-#[test]
-fn the_directory_of_copies_leads_nowhere() {
-    let place = place();
+pub fn the_directory_of_copies_leads_nowhere(via: &'static str) {
+    let place = place(via);
     place.file("kept", "kept\n");
     let (copies, kept) = (place.at("copies"), place.at("kept").display().to_string());
     let all = format!("{}/*", copies.display());
@@ -465,9 +405,8 @@ fn the_directory_of_copies_leads_nowhere() {
     assert_eq!(fs::read_dir(copies).unwrap().count(), 0);
 }
 
-#[test]
-fn what_others_have_stored_since_a_file_was_opened_is_not_undone() {
-    let place = place();
+pub fn what_others_have_stored_since_a_file_was_opened_is_not_undone(via: &'static str) {
+    let place = place(via);
     let own = place.at("tree/log").display().to_string();
     for before in ["echo one >/data/log; exec 5>>/data/log", "exec 5>/data/log"] {
         let said =
@@ -482,9 +421,8 @@ fn what_others_have_stored_since_a_file_was_opened_is_not_undone() {
 }
 
 /// Nothing can have their writes fail.
-#[test]
-fn files_that_are_written_to_when_the_trees_are_taken_away_are_named() {
-    let place = place();
+pub fn files_that_are_written_to_when_the_trees_are_taken_away_are_named(via: &'static str) {
+    let place = place(via);
     place.file("gate", "");
     let gate = place.at("gate").display().to_string();
     let writer =
@@ -503,9 +441,8 @@ fn files_that_are_written_to_when_the_trees_are_taken_away_are_named() {
     fs::remove_file(&gate).unwrap();
 }
 
-#[test]
-fn directories_have_the_permissions_that_they_have_in_the_tree() {
-    let place = place();
+pub fn directories_have_the_permissions_that_they_have_in_the_tree(via: &'static str) {
+    let place = place(via);
     fs::create_dir(place.at("tree/d")).unwrap();
     fs::set_permissions(place.at("tree/d"), Permissions::from_mode(0o2511)).unwrap();
     let said = script(&place, "stat -c %a /data/d; cp -a /data/d /data/copy; tar cf d.tar -C /data d");

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger run --via seccomp` and `--via ptrace`: what is particular to answers to system calls. `run.rs` tries what all mechanisms do.
+
+mod answers;
+mod filtered;
+#[path = "../support/mod.rs"]
+mod support;
+mod traced;
+
+/// The tests of `answers.rs`, each way.
+macro_rules! each_way {
+    ($($test:ident)*) => {
+        mod seccomp {
+            $(#[test] fn $test() { crate::answers::$test("seccomp"); })*
+        }
+        mod ptrace {
+            $(#[test] fn $test() { crate::answers::$test("ptrace"); })*
+        }
+    };
+}
+
+each_way! {
+    paths_lead_into_trees_and_out_of_them
+    programs_and_scripts_of_trees_are_executed
+    descriptors_are_those_of_real_files
+    what_is_written_is_stored_when_it_is_closed_and_by_fsync
+    what_others_change_is_seen
+    a_file_that_others_replace_is_not_the_one_that_is_written
+    names_between_trees_and_this_machine_cannot_be_exchanged
+    content_that_cannot_be_stored_is_kept_and_no_success
+    changes_of_a_read_only_tree_are_refused_at_once
+    looking_at_files_does_not_read_them
+    a_tree_that_does_not_answer_stops_no_other_call
+    a_compiler_builds_in_a_tree
+    threads_and_signals_do_not_disturb_calls
+    another_owner_is_seen_while_the_file_is_open
+    what_threads_make_where_another_one_changes_the_directory_is_in_one_of_both
+    the_directory_of_copies_leads_nowhere
+    what_others_have_stored_since_a_file_was_opened_is_not_undone
+    files_that_are_written_to_when_the_trees_are_taken_away_are_named
+    directories_have_the_permissions_that_they_have_in_the_tree
+}
