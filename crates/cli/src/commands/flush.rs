@@ -22,7 +22,7 @@ pub struct Flush {
     /// The mounts.
     #[arg(value_name = "DIR", required = true)]
     mounts: Vec<PathBuf>,
-    /// Wait until what programs have written is written at the other end, too (`write=behind`, `write=SECONDS`).
+    /// Wait until what programs have written is written at the other end, too (`write=behind`, `write=SECONDS` or `PERCENT%`).
     #[arg(short, long)]
     wait: bool,
 }

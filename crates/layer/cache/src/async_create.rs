@@ -21,6 +21,7 @@ use outrigger_core::{
     lock,
 };
 use std::sync::Arc;
+use std::time::Duration;
 
 /// So many files are being made at most: servers have bounds for what is open at once.
 const CREATING_MAX: usize = 128;
@@ -48,7 +49,7 @@ impl Inner {
 
     fn created(&self, mut reply: Reply, flags: OpenFlags) -> Reply {
         if let Reply::Created(created) = &mut reply {
-            self.note_opened(created.entry.node, flags, &mut created.opened);
+            self.note_opened(created.entry.node, (flags, Duration::ZERO), &mut created.opened);
         }
         reply
     }

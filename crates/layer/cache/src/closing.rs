@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Closing files below that were open for writing: those that are being closed now, and with `write=SECONDS` those of which that waits.
+//! Closing files below that were open for writing: those that are being closed now, and with `write=SECONDS` or `write=PERCENT%` those of which that waits.
 //!
-//! A server of whole files gets a file when it is closed below. With `write=SECONDS` that is up to so many seconds after the program has
+//! A server of whole files gets a file when it is closed below. With such an option that is up to so long after the program has
 //! closed it, so a file that is written several times meanwhile is stored once. The release is answered before: who waits for its answer
 //! for long would keep others from being answered. So it is noted for the process that takes over, which closes the file at once.
 //! What asks for a stable file ends the wait: fsync(2), synchronising the tree, and the end of the mount.
@@ -9,7 +9,6 @@
 use crate::delayed::Number;
 use crate::inner::Inner;
 use crate::open::{OpenFile, is_own};
-use crate::options::Writes;
 use outrigger_core::gate::Gate;
 use outrigger_core::ops::{OpenFlags, Release};
 use outrigger_core::runtime::until;
@@ -224,7 +223,7 @@ impl Inner {
     /// Whether closing a file below may wait, as it is noted then: it was closed before it is stored anyway, for the last time by this
     /// handle, and something is stored when it is closed.
     pub(crate) fn may_close_later(&self, open: &OpenFile, op: &Release) -> Option<Wait> {
-        let Writes::After(delay) = lock(&self.table).policy(op.node).writes else { return None };
+        let delay = lock(&self.table).policy(op.node).writes.delay(open.age)?;
         let is_stored = open.flushed_early.load(Ordering::Relaxed) && self.has(OpCode::Release);
         if !is_stored || is_own(op.handle) {
             return None;

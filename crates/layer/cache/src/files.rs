@@ -5,7 +5,7 @@ use crate::file::Content;
 use crate::inner::Inner;
 use crate::moment::after;
 use crate::open::{OpenFile, is_own};
-use crate::options::{Policy, Ttls, Writes};
+use crate::options::{Policy, Ttls, Writes, age};
 use outrigger_core::ops::{FSync, Flush, GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{Answer, Backing, Cx, Errno, Error, FileKind, Handle, Node, OpCode, Reply, lock};
@@ -50,10 +50,10 @@ impl Inner {
                     return Reply::Opened(opened);
                 }
             }
-            let (node, flags) = (op.node, op.flags);
+            let (node, flags, age) = (op.node, op.flags, self.age(op.node));
             let mut reply = self.make_change(cx, op.into()).await;
             match &mut reply {
-                Reply::Opened(opened) => self.note_opened(node, flags, opened),
+                Reply::Opened(opened) => self.note_opened(node, (flags, age), opened),
                 Reply::Error(error) => self.note_displaced(node, error),
                 _ => {}
             }
@@ -138,8 +138,16 @@ impl Inner {
         Some(Opened { handle, how, backing: Backing::NONE })
     }
 
-    /// Notes that a file was opened below, and what the kernel may do with it.
-    pub(crate) fn note_opened(&self, node: Node, flags: OpenFlags, opened: &mut Opened) {
+    /// How old a file is; zero where we have changed it since it was asked for.
+    fn age(&self, node: Node) -> Duration {
+        let wall = self.when().wall;
+        let mut table = lock(&self.table);
+        let told = table.record(node).filter(|record| record.changed <= record.attr_sequence);
+        told.and_then(|record| record.attr.as_ref()).map_or(Duration::ZERO, |attr| age(attr, wall))
+    }
+
+    /// Notes that a file of this age was opened below, and what the kernel may do with it.
+    pub(crate) fn note_opened(&self, node: Node, (flags, age): (OpenFlags, Duration), opened: &mut Opened) {
         let now = self.now();
         let mut table = lock(&self.table);
         let past = OpenHow::DIRECT_IO | OpenHow::NONSEEKABLE;
@@ -159,7 +167,8 @@ impl Inner {
         let fresh = !direct && now < content.until;
         opened.how = (opened.how - OpenHow::KEEP_CACHE) | keep_cache(&mut content, fresh);
         drop(content);
-        self.handles.add_file(OpenFile::new(node, opened.handle, file, Some(flags), direct));
+        let open = OpenFile::new(node, opened.handle, file, Some(flags), direct);
+        self.handles.add_file(open.with_age(age));
     }
 
     /// Synchronises a file. It fails with what was lost of it and not reported, by whatever open file.

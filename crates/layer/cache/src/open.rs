@@ -20,6 +20,7 @@ use outrigger_core::{
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The high bits of handles of our own. Drivers count theirs from below, and layers above put two bits beside them.
 const OWN: u64 = 0x3fff << 48;
@@ -60,6 +61,8 @@ pub(crate) struct OpenFile {
     pub(crate) ahead: Mutex<Readahead>,
     /// Up to where its user has the errors of delayed writes.
     pub(crate) errors_seen: Mutex<ErrorsSeen>,
+    /// How old the file was when it was opened; zero where that is not known.
+    pub(crate) age: Duration,
     /// close(2) has succeeded before all was written and stored: closing it below is the first to fail.
     pub(crate) flushed_early: AtomicBool,
     /// Where that is noted for another process, if the handle is one of ours.
@@ -145,11 +148,17 @@ impl OpenFile {
             direct,
             ahead,
             errors_seen,
+            age: Duration::ZERO,
             flushed_early,
             slot: None,
             real,
             uses,
         }
+    }
+
+    /// The same, of a file that was this old.
+    pub(crate) fn with_age(self, age: Duration) -> Self {
+        OpenFile { age, ..self }
     }
 
     /// Uses it until what is returned is dropped.

@@ -32,6 +32,8 @@ pub enum Writes {
     /// As [`Writes::Behind`], and a file that is stored as a whole when it is closed is stored so much later at most (the write delay of
     /// *Ufo*): one that is written several times meanwhile is stored once.
     After(Duration),
+    /// The same, later by this many percent of the age that the file had when it was opened, and by a second at least.
+    AfterPercent(u32),
 }
 
 /// How a part of the tree is cached.
@@ -117,7 +119,7 @@ pub const OPTIONS: OptionTable = OptionTable {
             "write",
             "through|close|behind|SECONDS",
             "close for mounts of hosts, through elsewhere",
-            "through: write-through; close: written before close(2) returns; behind: write-back; SECONDS: write-back, and ftp and dav store a file up to so long after it was closed; write:/PATH= for a part of the tree",
+            "through: write-through; close: written before close(2) returns; behind: write-back; SECONDS or PERCENT%: write-back, and ftp and dav store a file up to so long after it was closed, in seconds or percent of the age that it had before; write:/PATH= for a part of the tree",
         ),
         option("cache_memory", "BYTES", "128m", "the most memory for content"),
         option("cache_entries", "N", "200000", "the most files and names that are remembered")
@@ -190,12 +192,8 @@ impl Ttls {
     }
 
     fn parse(value: &str) -> Result<Self> {
-        if let Some(percent) = value.strip_suffix('%') {
-            let percent = percent.parse().ok().filter(|percent| (0..=100).contains(percent));
-            return match percent.ok_or_else(|| OPTIONS.unfit("cache", value))? {
-                0 => Ok(Ttls::Never),
-                percent => Ok(Ttls::Percent(percent)),
-            };
+        if let Some(percent) = percent("cache", value)? {
+            return Ok(if percent == 0 { Ttls::Never } else { Ttls::Percent(percent) });
         }
         match value {
             "never" | "no" => Ok(Ttls::Never),
@@ -208,8 +206,15 @@ impl Ttls {
     }
 }
 
+/// A percentage, if the value of an option is meant as one.
+fn percent(option: &str, value: &str) -> Result<Option<u32>> {
+    let Some(number) = value.strip_suffix('%') else { return Ok(None) };
+    let percent = number.parse().ok().filter(|percent| (0..=100).contains(percent));
+    percent.ok_or_else(|| OPTIONS.unfit(option, value)).map(Some)
+}
+
 /// How long ago something was changed, at the time of day `now`.
-fn age(attr: &Attr, now: Time) -> Duration {
+pub(crate) fn age(attr: &Attr, now: Time) -> Duration {
     let changed = attr.mtime.max(attr.ctime);
     Duration::from_secs(now.secs.saturating_sub(changed.secs).max(0) as u64)
 }
@@ -224,10 +229,24 @@ const LATEST: Duration = Duration::from_secs(24 * 3600);
 impl Writes {
     /// Whether close(2) waits for nothing.
     pub(crate) fn is_behind(self) -> bool {
-        matches!(self, Writes::Behind | Writes::After(_))
+        matches!(self, Writes::Behind | Writes::After(_) | Writes::AfterPercent(_))
+    }
+
+    /// How long after it was closed a file may be stored that had this age when it was opened; `None` where that is not put off.
+    pub(crate) fn delay(self, age: Duration) -> Option<Duration> {
+        match self {
+            Writes::Through | Writes::Close | Writes::Behind => None,
+            Writes::After(delay) => Some(delay),
+            Writes::AfterPercent(percent) => {
+                Some((age.saturating_mul(percent) / 100).clamp(SHORTEST, LATEST))
+            }
+        }
     }
 
     fn parse(value: &str) -> Result<Self> {
+        if let Some(percent) = percent("write", value)? {
+            return Ok(if percent == 0 { Writes::Close } else { Writes::AfterPercent(percent) });
+        }
         if !value.starts_with(|first: char| first.is_ascii_digit()) {
             return OPTIONS.one_of("write", value, WRITES);
         }
@@ -256,7 +275,7 @@ impl Options {
 
     /// Whether closing files waits anywhere.
     pub(crate) fn closes_later(&self) -> bool {
-        self.writes().any(|writes| matches!(writes, Writes::After(_)))
+        self.writes().any(|writes| matches!(writes, Writes::After(_) | Writes::AfterPercent(_)))
     }
 
     fn writes(&self) -> impl Iterator<Item = Writes> {
@@ -285,7 +304,7 @@ impl Options {
         }
     }
 
-    /// Sets one option: `cache` (`never`, `always`, seconds, or percent of an age) and `write` (`through`, `close`, `behind`, or seconds), for a place and
+    /// Sets one option: `cache` (`never`, `always`, seconds, or percent of an age) and `write` (`through`, `close`, `behind`, seconds, or percent of an age), for a place and
     /// all below it as `cache:/PATH` and `write:/PATH`; `cache_entries` (a number), `cache_names`, `cache_memory`, `disk_cache`,
     /// `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood); `cache_dir` (an absolute path);
     /// `ahead` (seconds); `sync_readdir`, `no_readahead` and `sync_read`, without a value.
@@ -422,6 +441,10 @@ mod tests {
         let writes = |value| options(&[("write", value)]).policy.writes;
         assert_eq!((writes("0"), writes("0.0")), (Writes::Close, Writes::Close));
         assert_eq!(writes("2.5"), Writes::After(Duration::from_millis(2500)));
+        assert_eq!((writes("0%"), writes("5%")), (Writes::Close, Writes::AfterPercent(5)));
+        let hours = |count| Duration::from_secs(3600 * count);
+        let delays = [0, 20, 10_000].map(|age| Writes::AfterPercent(5).delay(hours(age)));
+        assert_eq!(delays, [Some(SHORTEST), Some(hours(1)), Some(LATEST)]);
         let place = options(&[("write:/a", "30")]);
         assert!(place.closes_later() && place.delays() && !options(&[("write", "behind")]).closes_later());
     }
@@ -436,6 +459,7 @@ mod tests {
             ("write", "86401"),
             ("write", "-1"),
             ("write", "3s"),
+            ("write", "101%"),
             ("cache_entries", "many"),
             ("cache_names", "1e9"),
             ("disk_cache", "much"),

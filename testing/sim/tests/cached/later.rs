@@ -54,6 +54,23 @@ fn a_file_that_is_written_several_times_is_stored_once_when_its_time_has_come() 
     assert!(client.control.unstored().is_empty() && client.control.lost().is_empty());
 }
 
+#[test]
+fn a_delay_in_percent_is_one_of_the_age_that_the_file_had() {
+    let (client, node, _) = with_file(&Sim::new(7), 100, &[("write", "10%")]);
+    closed(&client);
+    // It was made an hour ago.
+    rewrite(&client, node, &pattern(1000, 1));
+    pass_time(&client.sim, seconds(350));
+    assert_eq!(closed(&client), 0);
+    pass_time(&client.sim, seconds(15));
+    assert_eq!(closed(&client), 1);
+    // It is young now.
+    rewrite(&client, node, &pattern(1000, 2));
+    assert_eq!(closed(&client), 0);
+    pass_time(&client.sim, seconds(2));
+    assert_eq!(closed(&client), 1);
+}
+
 /// What a user does who wants a file to be stored.
 #[derive(Debug, Clone, Copy)]
 enum Way {
