@@ -477,7 +477,7 @@ fn a_file_that_is_opened_has_the_attributes_of_a_notice_that_waits() {
         fs::write(&made, "old").unwrap();
         fs::metadata(&made).unwrap().ino()
     });
-    let lookup = std::thread::spawn(move || later.exists());
+    let lookup = thread::spawn(move || later.exists());
     fixture.wait_in_flight("lookup");
     let cx = outrigger_core::Cx::new(1, outrigger_core::Credentials::ROOT, "test");
     let attrs = outrigger_core::SetAttrs { mode: Some(0o600), ..Default::default() };

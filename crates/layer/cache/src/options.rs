@@ -442,7 +442,7 @@ mod tests {
         assert_eq!((writes("0"), writes("0.0")), (Writes::Close, Writes::Close));
         assert_eq!(writes("2.5"), Writes::After(Duration::from_millis(2500)));
         assert_eq!((writes("0%"), writes("5%")), (Writes::Close, Writes::AfterPercent(5)));
-        let hours = |count| Duration::from_secs(3600 * count);
+        let hours = |count: u64| Duration::from_secs(3600 * count);
         let delays = [0, 20, 10_000].map(|age| Writes::AfterPercent(5).delay(hours(age)));
         assert_eq!(delays, [Some(SHORTEST), Some(hours(1)), Some(LATEST)]);
         let place = options(&[("write:/a", "30")]);

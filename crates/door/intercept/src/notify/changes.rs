@@ -68,7 +68,7 @@ impl Server {
         }
         let real = self.mirror.real(&found.path);
         self.mirror.change(|| match statat(CWD, &real, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) if directory => self.mirror.forget(&real),
+            Ok(_) if directory => self.mirror.forget(&real).map(drop),
             Ok(copy) => {
                 os(unlinkat(CWD, &real, AtFlags::empty()))?;
                 if !self.mirror.contents.is_written(&copy) && copy.st_nlink == 1 {

@@ -159,12 +159,9 @@ impl Mirror {
         if is_of_kind && self.is_same(&found, attr) {
             return self.set(real, attr);
         }
-        self.forget(real)?;
-        if is_of_kind && statat(CWD, real, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-            // Its content has begun to be stored since it was looked at.
-            return Ok(());
-        }
-        self.make(path, real, attr)
+        // Its content may have begun to be stored since it was looked at.
+        let is_gone = self.forget(real)?;
+        if is_gone || !is_of_kind { self.make(path, real, attr) } else { Ok(()) }
     }
 
     /// Makes the directories above a copy. What is there in place of one was one that is no more.
@@ -213,22 +210,23 @@ impl Mirror {
         self.set(real, attr)
     }
 
-    /// Removes a copy, with all that is in it; what programs are writing to stays until it is stored.
-    pub(crate) fn forget(&self, real: &Path) -> Result<()> {
+    /// Removes a copy, with all that is in it; what programs are writing to stays until it is stored. Answers whether it is gone.
+    pub(crate) fn forget(&self, real: &Path) -> Result<bool> {
         let found = os(statat(CWD, real, AtFlags::SYMLINK_NOFOLLOW))?;
         if kind_of(&found) != FileType::Directory {
-            if !self.contents.is_written(&found) {
-                os(unlinkat(CWD, real, AtFlags::empty()))?;
-                self.contents.forget(&found);
+            if self.contents.is_written(&found) {
+                return Ok(false);
             }
-            return Ok(());
+            os(unlinkat(CWD, real, AtFlags::empty()))?;
+            self.contents.forget(&found);
+            return Ok(true);
         }
         for entry in fs::read_dir(real)? {
             self.forget(&entry?.path())?;
         }
         match unlinkat(CWD, real, AtFlags::REMOVEDIR) {
-            Err(Os::NOTEMPTY | Os::EXIST) => Ok(()),
-            removed => os(removed),
+            Err(Os::NOTEMPTY | Os::EXIST) => Ok(false),
+            removed => os(removed).map(|()| true),
         }
     }
 

@@ -143,6 +143,12 @@ impl Stopped {
         }
     }
 
+    /// The arguments of its call.
+    pub(super) fn arguments(&self) -> [u64; 6] {
+        let user_regs_struct { rdi, rsi, rdx, r10, r8, r9, .. } = self.before;
+        [rdi, rsi, rdx, r10, r8, r9]
+    }
+
     /// Has it take this for what its call came to. It goes on as `how` says; whether it has to stop where the call ends.
     ///
     /// # Errors

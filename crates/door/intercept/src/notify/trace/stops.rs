@@ -26,8 +26,8 @@ enum Until {
     Call,
     /// The same; that call is the one that it is at the beginning of.
     SameCall,
-    /// Until its call has ended, after which its registers are these, but for what the call came to, unless that is given.
-    End(user_regs_struct, Option<i64>),
+    /// Until its call has ended, after which the arguments are in their registers again, and what the call came to, unless it is this.
+    End([u64; 6], Option<i64>),
 }
 
 /// A thread of a program.
@@ -143,10 +143,9 @@ impl Stops {
     fn at_call(&mut self, pid: Pid) -> Result<(), Errno> {
         let is_end = call_of(pid)?.op == libc::PTRACE_SYSCALL_INFO_EXIT;
         match self.threads.get(&pid.as_raw()) {
-            Some(&Thread::Runs(Until::End(before, value))) if is_end => {
+            Some(&Thread::Runs(Until::End([rdi, rsi, rdx, r10, r8, r9], value))) if is_end => {
                 let now = ptrace::getregs(pid)?;
                 let rax = value.map_or(now.rax, i64::cast_unsigned);
-                let user_regs_struct { rdi, rsi, rdx, r10, r8, r9, .. } = before;
                 ptrace::setregs(pid, user_regs_struct { rax, rdi, rsi, rdx, r10, r8, r9, ..now })?;
                 self.go_on(pid, Until::Call)
             }
@@ -208,7 +207,7 @@ impl Stops {
                 let changed = stopped.write(&bytes).and_then(|()| stopped.change(&arguments));
                 let _ = done.send(changed);
                 match changed {
-                    Ok(()) => self.go_on(stopped.pid, Until::End(stopped.before, None)),
+                    Ok(()) => self.go_on(stopped.pid, Until::End(stopped.arguments(), None)),
                     Err(errno) => {
                         self.tracer.lock().waiting.insert(thread, id);
                         self.threads.insert(thread, Thread::Waits(id, stopped));
@@ -222,7 +221,7 @@ impl Stops {
     /// Answers a call.
     fn answer(&mut self, stopped: &Stopped, value: i64) -> Result<(), Errno> {
         let is_made = stopped.answer(value)?;
-        let end = Until::End(stopped.before, Some(value));
+        let end = Until::End(stopped.arguments(), Some(value));
         self.go_on(stopped.pid, if is_made { end } else { Until::Call })
     }
 
