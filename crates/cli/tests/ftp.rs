@@ -344,3 +344,50 @@ fn a_shell_that_overwrites_a_file_does_not_empty_it_at_the_server_first() {
         assert_eq!(fs::read_to_string(&at_server).unwrap(), "", "{kind:?}");
     }
 }
+
+/// Whether the file is read first, written at once or later: the content of others is not replaced that is younger than what was opened.
+#[test]
+fn what_another_client_has_stored_since_a_file_was_emptied_is_not_replaced() {
+    for kind in KINDS {
+        let Some(far) = Far::new(kind) else { continue };
+        far.mount(&["-o", "write=3600"]);
+        let put = |name: &str, text: &str| {
+            let path = far.server.root().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(path, PermissionsExt::from_mode(0o666)).unwrap();
+        };
+        for name in ["read", "unread", "left alone"] {
+            put(name, "before");
+        }
+        assert_eq!(fs::read_to_string(far.place.at("m/read")).unwrap(), "before");
+        for name in ["read", "unread", "left alone"] {
+            far.place.run_as("sh", &["-c", "echo ours >\"$0\"", &format!("m/{name}")]).ok();
+        }
+        put("read", "of another client");
+        put("unread", "of another client");
+        let refused = far.place.run(&["flush", "--wait", "m"]).refused(1);
+        assert!(refused.contains("/read") && refused.contains("/unread"), "{kind:?}: {refused}");
+        for (name, content) in
+            [("read", "of another client"), ("unread", "of another client"), ("left alone", "ours\n")]
+        {
+            assert_eq!(fs::read_to_string(far.server.root().join(name)).unwrap(), content, "{kind:?}");
+        }
+        // A loss is named by its path also when nothing knows the file any more.
+        fs::remove_file(far.place.at("m/read")).unwrap();
+        let left = far.place.run(&["umount", "m"]);
+        assert!(!left.err.contains('#'), "{left:?}");
+    }
+}
+
+/// Linux does not tell a mount of sync(2).
+#[test]
+fn synchronising_a_directory_stores_what_waits() {
+    for kind in KINDS {
+        let Some(far) = Far::new(kind) else { continue };
+        far.mount(&["-o", "write=3600"]);
+        fs::write(far.place.at("m/f"), "new").unwrap();
+        assert!(!far.server.root().join("f").exists());
+        fs::File::open(far.place.at("m")).unwrap().sync_all().unwrap();
+        assert_eq!(fs::read_to_string(far.server.root().join("f")).unwrap(), "new", "{kind:?}");
+    }
+}

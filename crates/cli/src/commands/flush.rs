@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `flush`.
 ///
-/// What programs have written is written through first. Then names and attributes are asked for again, and the
+/// What the kernel has of what programs have written is given to the tree first; with `write=behind` and
+/// delays, the tree stores it later, which --wait waits for. Then names and attributes are asked for again, and the
 /// superuser's mounts drop the content of files that are not in use.
 #[derive(Debug, Args)]
 pub struct Flush {

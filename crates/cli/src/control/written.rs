@@ -63,13 +63,14 @@ pub fn lost_name(lost: &Lost, path: impl Fn(Node) -> Option<String>) -> String {
         let dir = path(*dir)?;
         Some(format!("{}/{name}", dir.trim_end_matches('/')))
     });
-    unmade.or_else(|| path(lost.node)).unwrap_or_else(|| format!("#{}", lost.node.0))
+    let known = || lost.path.as_ref().map(ToString::to_string);
+    unmade.or_else(|| path(lost.node)).or_else(known).unwrap_or_else(|| format!("#{}", lost.node.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::{Errno, Name};
+    use outrigger_core::{Errno, Name, Target};
 
     #[test]
     fn a_file_that_could_not_be_made_is_named_by_its_directory() {
@@ -77,6 +78,7 @@ mod tests {
             |node: Node| (node != Node(9)).then(|| if node == Node::ROOT { "/".into() } else { "/d".into() });
         let lost = |node, dir: Option<Node>| Lost {
             node,
+            path: (node == Node(9) && dir.is_none()).then(|| Target::new("/was/here").unwrap()),
             unmade: dir.map(|dir| Lookup { dir, name: Name::new("new").unwrap() }),
             error: Errno::EACCES.into(),
         };
@@ -84,7 +86,7 @@ mod tests {
             (Node(9), Some(Node(5)), "/d/new"),
             (Node(9), Some(Node::ROOT), "/new"),
             (Node(5), None, "/d"),
-            (Node(9), None, "#9"),
+            (Node(9), None, "/was/here"),
             (Node(9), Some(Node(9)), "#9"),
         ] {
             assert_eq!(lost_name(&lost(node, dir), path), expected);

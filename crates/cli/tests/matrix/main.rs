@@ -256,3 +256,28 @@ fn users_without_privileges_find_no_fault_with_a_tree() {
         assert!(fs::read_dir(covered).unwrap().next().is_none(), "what was made went to the tree");
     }
 }
+
+/// Its paths are not known to who answers its calls: the local directory that a tree covers must not be taken for the tree.
+#[test]
+fn a_program_that_may_not_be_read_does_not_find_what_a_tree_covers() {
+    if !has("setpriv") || !has("unshare") {
+        return;
+    }
+    for mechanism in MECHANISMS {
+        let Some(scene) = Scene::new() else { return };
+        let outrigger = scene.give_away();
+        scene.place.file("covered/sub/file", "local\n");
+        let cat = scene.place.at("unreadable");
+        fs::copy("/bin/cat", &cat).unwrap();
+        fs::set_permissions(&cat, PermissionsExt::from_mode(0o111)).unwrap();
+        let covered = scene.place.at("covered");
+        let (map, file) = (format!("{}=tree", covered.display()), covered.join("sub/file"));
+        let run = [outrigger.to_str().unwrap(), "run", "--no-hosts", "--map", &map];
+        let words = ["--", cat.to_str().unwrap(), file.to_str().unwrap()];
+        let said = scene.run_as_nobody(&[&run[..], mechanism.options, &words].concat());
+        match mechanism.answers {
+            true => assert!(said.code != Some(0) && said.out.is_empty(), "{}: {said:?}", mechanism.name),
+            false => assert_eq!(said.ok(), "content\n"),
+        }
+    }
+}

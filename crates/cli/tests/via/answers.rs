@@ -451,3 +451,44 @@ pub fn directories_have_the_permissions_that_they_have_in_the_tree(via: &'static
     let listed = place.run_as("tar", &["tvf", "d.tar"]).ok();
     assert!(listed.starts_with("dr-x--s--x"), "{listed}");
 }
+
+/// Opening it fails before anything is done to it.
+pub fn a_file_is_not_emptied_or_made_for_a_program_that_has_no_room_for_it(via: &'static str) {
+    let place = place(via);
+    let text = "\
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+files = []
+while True:
+    try: files.append(os.open('/dev/null', 0))
+    except OSError: break
+for path, flags in [('/data/sub/file', os.O_WRONLY | os.O_TRUNC), ('/data/new', os.O_WRONLY | os.O_CREAT | os.O_EXCL)]:
+    try: os.open(path, flags)
+    except OSError as error: print(error.errno)
+os.close(files.pop())
+os.open('/data/new', os.O_WRONLY | os.O_CREAT | os.O_EXCL)";
+    assert_eq!(python(&place, text).out, "24\n24\n");
+    assert_eq!(fs::read_to_string(place.at("tree/sub/file")).unwrap(), "content\n");
+    assert!(place.at("tree/new").exists());
+}
+
+pub fn programs_in_namespaces_of_their_own_and_without_privileges_change_files_of_trees(via: &'static str) {
+    let place = place(via);
+    let ways: [&[&str]; 4] = [
+        &["unshare", "-Ur"],
+        &["unshare", "--pid", "--fork"],
+        &["unshare", "--mount"],
+        &["setpriv", "--bounding-set=-all", "--inh-caps=-all"],
+    ];
+    for (number, way) in ways.into_iter().enumerate().filter(|(_, way)| has(way[0])) {
+        let script = format!(
+            "echo {number} >/data/sub/file; cat /data/sub/file; ls /data; cd /data; echo {number} >new-{number}"
+        );
+        let said = run(&place, &[], &[way, &["sh", "-ec", &script][..]].concat());
+        assert!(said.code == Some(0) && said.out.starts_with(&format!("{number}\n")), "{way:?}: {said:?}");
+        for name in ["sub/file", &format!("new-{number}")] {
+            let content = fs::read_to_string(place.at("tree").join(name)).unwrap();
+            assert_eq!(content, format!("{number}\n"), "{way:?}: {name}");
+        }
+    }
+}

@@ -20,6 +20,8 @@ macro_rules! each_way {
 }
 
 each_way! {
+    a_file_is_not_emptied_or_made_for_a_program_that_has_no_room_for_it
+    programs_in_namespaces_of_their_own_and_without_privileges_change_files_of_trees
     paths_lead_into_trees_and_out_of_them
     programs_and_scripts_of_trees_are_executed
     descriptors_are_those_of_real_files

@@ -112,3 +112,16 @@ fn programs_end_with_the_server() {
         within("it has ended", || !is_running(program));
     }
 }
+
+/// It would open a copy by its path. Nothing is done to the file before that is known.
+#[test]
+fn a_program_that_does_not_see_the_copies_is_refused_before_a_file_is_emptied() {
+    if !has("unshare") {
+        return;
+    }
+    let place = place();
+    let hide = format!("mount -t tmpfs none {}; echo new >/data/sub/file", place.at("copies").display());
+    let said = run(&place, &[], &["unshare", "--mount", "sh", "-c", &hide]);
+    assert!(said.code == Some(2) && said.err.contains("another root directory"), "{said:?}");
+    assert_eq!(fs::read_to_string(place.at("tree/sub/file")).unwrap(), "content\n");
+}

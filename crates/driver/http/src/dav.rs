@@ -15,6 +15,7 @@ use reqwest::{Method, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+const MADE_BY_OTHERS: &str = "another client has made a file of this name meanwhile";
 const PROPERTIES: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>"#;
 /// RFC 4331. It is not asked for with the others, since some servers have to add up for it.
 const QUOTA: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:quota-available-bytes/></D:prop></D:propfind>"#;
@@ -173,6 +174,7 @@ impl DavHost {
         let ask = Ask { content: Content::File(Arc::clone(staged)), ..Ask::new(Method::PUT, &url) };
         let put = match state.seen {
             _ if state.is_new => {
+                self.is_free(path).await?;
                 self.have_done(Ask { fields: vec![("if-none-match", "*".to_owned())], ..ask }).await
             }
             None => self.have_done(ask).await,
@@ -187,10 +189,19 @@ impl DavHost {
         match put {
             Err(Fault::Refused(refused)) if refused.wants_slash => Err(Errno::EISDIR.into()),
             Err(Fault::Refused(refused)) if refused.status == StatusCode::PRECONDITION_FAILED => {
-                let why = "another client has made a file of this name meanwhile";
-                Err(if state.is_new { Errno::EEXIST.because(why) } else { changed_by_others() }.into())
+                Err(if state.is_new { Errno::EEXIST.because(MADE_BY_OTHERS) } else { changed_by_others() }
+                    .into())
             }
             done => done,
+        }
+    }
+
+    /// Nothing has a name: some servers (nginx) store a file whatever `If-None-Match` says.
+    async fn is_free(&self, path: &[u8]) -> Result<(), Fault> {
+        match self.member(path, PROPERTIES).await {
+            Ok(_) => Err(Errno::EEXIST.because(MADE_BY_OTHERS).into()),
+            Err(Fault::Refused(refused)) if refused.error().errno == Errno::ENOENT => Ok(()),
+            Err(fault) => Err(fault),
         }
     }
 

@@ -291,7 +291,7 @@ impl Inner {
                 let cx = inner.own_cx(&Credentials::ROOT, 0);
                 let reply = inner.end_of_file(&cx, op, true).await;
                 lock(&inner.table).unpin(node);
-                inner.note_close(node, true, &reply);
+                inner.note_close(&cx, node, true, &reply).await;
                 inner.end_note(Some(slot));
                 drop(closing);
             }));

@@ -6,9 +6,9 @@ use crate::inner::Inner;
 use crate::moment::after;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Policy, Ttls, Writes, age};
-use outrigger_core::ops::{FSync, Flush, GetAttr, Open, OpenFlags, Release};
+use outrigger_core::ops::{FSync, Flush, GetAttr, Locate, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
-use outrigger_core::{Answer, Backing, Cx, Errno, Error, FileKind, Handle, Node, OpCode, Reply, lock};
+use outrigger_core::{Answer, Backing, Cx, Errno, Error, FileKind, Handle, Node, OpCode, Reply, ask, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -242,7 +242,7 @@ impl Inner {
                 op.handle = real;
                 let early = open.flushed_early.load(Ordering::Relaxed);
                 let reply = self.end_of_file(cx, op, early).await;
-                self.note_close(open.node, early, &reply);
+                self.note_close(cx, open.node, early, &reply).await;
                 reply
             }
             None => {
@@ -261,14 +261,16 @@ impl Inner {
         Answer::later(async move {
             let node = op.node;
             let reply = self.end_of_file(cx, op, early).await;
-            self.note_close(node, early, &reply);
+            self.note_close(cx, node, early, &reply).await;
             reply
         })
     }
 
     /// A file was closed below. Where close(2) had succeeded early, an error is that of a delayed write.
-    pub(crate) fn note_close(&self, node: Node, early: bool, reply: &Reply) {
+    pub(crate) async fn note_close(&self, cx: &Cx, node: Node, early: bool, reply: &Reply) {
         let Some(error) = reply.error().filter(|_| early) else { return };
+        // Later it may have no name any more, nor a node.
+        let path = ask(&*self.below().service, cx, Locate { node }).await.ok();
         let mut table = lock(&self.table);
         let is_unlinked = table.record(node).is_some_and(|record| record.dying);
         let file = table.known_file(node);
@@ -278,7 +280,7 @@ impl Inner {
         if !is_unlinked {
             // Whoever opens it next is told when that is closed.
             file.iter().for_each(|file| lock(&file.delayed).failed(error.clone()));
-            self.writeback.lose(node, None, error);
+            self.writeback.lose(node, path, None, error);
         }
     }
 

@@ -19,7 +19,7 @@ use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
     Added, Answer, Attr, Cx, Effect, Errno, Error, Node, OpCode, Payload, Reply, Request, Result, Synced,
-    ask, lock,
+    Target, ask, lock,
 };
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
@@ -35,6 +35,8 @@ const LOST: usize = 1000;
 pub struct Lost {
     /// The file.
     pub node: Node,
+    /// Its path then, where the tree below knew it.
+    pub path: Option<Target>,
     /// The directory and the name, if the file itself could not be made: the tree below does not know it.
     pub unmade: Option<Lookup>,
     /// Why.
@@ -111,7 +113,7 @@ impl Writeback {
     }
 
     /// A write to a file failed after it was answered, or what makes it last.
-    pub(crate) fn lose(&self, node: Node, unmade: Option<&Lookup>, error: &Error) {
+    pub(crate) fn lose(&self, node: Node, path: Option<Target>, unmade: Option<&Lookup>, error: &Error) {
         if let Some(log) = &self.log {
             log.lose(node, error.errno);
         }
@@ -120,7 +122,12 @@ impl Writeback {
         let mut lost = lock(&self.lost);
         if lost.len() < LOST {
             // What fails later does so because of the first.
-            lost.entry(node).or_insert_with(|| Lost { node, unmade: unmade.cloned(), error: error.clone() });
+            lost.entry(node).or_insert_with(|| Lost {
+                node,
+                path,
+                unmade: unmade.cloned(),
+                error: error.clone(),
+            });
         }
     }
 
@@ -243,7 +250,7 @@ impl Drop for RunningJob {
         let before = table.last_change_of(self.node);
         let last = table.was_written(self.node);
         if let Some(error) = &failed {
-            inner.writeback.lose(self.node, self.creates(), error);
+            inner.writeback.lose(self.node, None, self.creates(), error);
             // A write that was taken for done is not there.
             table.replace_content(self.node);
         }
@@ -389,7 +396,7 @@ impl Inner {
         for (node, errno) in log.lost() {
             let file = lock(&self.table).file(node, self.now());
             lock(&file.delayed).failed(errno.into());
-            self.writeback.lose(node, None, &errno.into());
+            self.writeback.lose(node, None, None, &errno.into());
         }
         for (node, piece) in log.left() {
             let open = self.open_file(node, piece.context.handle);
@@ -572,9 +579,8 @@ impl Inner {
                     None => self.written(node, &file).await,
                 }
             }
-            if dir.is_none() {
-                self.closed(None).await;
-            }
+            // A file of a server of whole files has its name there when it is closed.
+            self.closed(None).await;
             let reply = match dir.is_some() || self.has(OpCode::SyncFs) {
                 true => self.pass(cx, request).await,
                 false => Reply::Done(()),

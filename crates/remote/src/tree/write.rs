@@ -142,8 +142,7 @@ impl<S: FileServer> Inner<S> {
             under_way: 0,
             mode,
             mtime: self.runtime.wall(),
-            // Elsewhere what is going to be replaced is not looked at, since it is not to be kept.
-            seen: seen.filter(|seen| S::STORES_IF_UNCHANGED && seen.size.is_some()),
+            seen: seen.filter(|seen| seen.size.is_some()),
         };
         self.staging.begin(node, state).map(drop)
     }
@@ -191,8 +190,10 @@ impl<S: FileServer> Inner<S> {
                 self.stage_empty(node, mode, Emptied { is_new, exclusive, seen })?
             }
             (0, None) => {
-                let listed = self.look(&self.inodes.path(node)?).await?;
-                let seen = Some(Version::of(&listed));
+                let path = self.inodes.path(node)?;
+                let listed = self.look(&path).await?;
+                // What others store until the new content is there must not be replaced.
+                let seen = Some(self.version(&path, Some(&listed)).await?);
                 self.stage_empty(node, listed.mode.unwrap_or(0o644), Emptied { seen, ..Emptied::default() })?;
             }
             _ => self.stage(node, size).await?.resize(size)?,

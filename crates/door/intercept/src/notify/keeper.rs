@@ -239,9 +239,10 @@ impl Names {
         Ok(())
     }
 
-    /// The same where only ancestors may read the memory of a program (yama(5)), which the keeper is not: the paths are not known. Without a
-    /// local directory under a prefix, one that begins at the root leads to no other file than it did.
-    fn check_unread(&self, call: &Call, process: Process) -> Result<()> {
+    /// The same where the memory of a program may not be read, and the paths are not known: by the keeper where only ancestors may (yama(5)), by
+    /// all where the program may be executed and not read. Without a local directory under a prefix, a path that begins at the root leads to
+    /// no other file than it did.
+    pub(super) fn check_unread(&self, call: &Call, process: Process) -> Result<()> {
         if self.covers {
             return Err(Errno::ENOTCONN.into());
         }

@@ -3,6 +3,7 @@
 
 use super::filter::{Told, filter};
 use super::gate;
+use super::process::Process;
 use super::redirect::redirect;
 use super::source::{Call, Source};
 use crate::failed;
@@ -13,6 +14,7 @@ use std::ffi::{c_int, c_ulong};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,6 +164,10 @@ impl Source for Listener {
         drop(file);
         // It may have no room for one (EMFILE), or be gone.
         self.answer(call, given.map(i64::from).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)));
+    }
+
+    fn can_give(&self, _: Process, _: &Path) -> bool {
+        true
     }
 
     fn ends_within(&self, limit: Duration) -> bool {

@@ -62,6 +62,11 @@ impl Mirror {
         Mirror { dir, changing: Mutex::default(), changes: AtomicU64::new(0), contents, is_root, overrides }
     }
 
+    /// The directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Where the copy of a file is.
     pub(crate) fn real(&self, path: &[u8]) -> PathBuf {
         let relative = path.strip_prefix(b"/").unwrap_or(path);

@@ -5,6 +5,7 @@ use super::content::Content;
 use super::mirror::{lock, open};
 use super::names::Found;
 use super::process::Process;
+use super::say;
 use super::server::{Reply, Server};
 use libc::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_TMPFILE, O_TRUNC,
@@ -12,7 +13,7 @@ use libc::{
 };
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Errno, FileKind, Node, Result};
+use outrigger_core::{Errno, Error, FileKind, Node, Result};
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -62,6 +63,13 @@ impl Server {
             // Programs make one with a name then.
             return Err(Errno::EOPNOTSUPP.into());
         }
+        // Nothing may have changed in the tree when the program gets no descriptor.
+        if !self.source.can_give(process, self.mirror.dir()) {
+            return Err(self.cannot_give(process));
+        }
+        if how.flags & (O_CREAT | O_TRUNC) != 0 && !process.has_room()? {
+            return Err(Errno::EMFILE.into());
+        }
         let Some(inode) = &found.inode else {
             if found.tree.is_none() {
                 let real = self.mirror.between(&found.path, &self.names)?;
@@ -89,6 +97,18 @@ impl Server {
             FileKind::Regular => self.file(found, how),
             FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => Err(Errno::ENXIO.into()),
         }
+    }
+
+    /// The error of opening a file for a program that cannot be given one; why is said once.
+    fn cannot_give(&self, process: Process) -> Error {
+        self.told_of_another_root.call_once(|| {
+            say(format_args!(
+                "process {}: a program with another root directory, in which '{}' is not what it is here, cannot open files of trees when it is traced",
+                process.thread,
+                self.mirror.dir().display()
+            ));
+        });
+        Errno::EACCES.into()
     }
 
     /// The copy of a file that a program opens without its content (`O_PATH`).

@@ -9,6 +9,7 @@ use outrigger_core::{Errno, Result};
 use rustix::fs::{AtFlags, CWD, readlinkat, statat};
 use std::fs;
 use std::io;
+use std::path::Path;
 
 /// No path is longer, with the byte that ends it.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
@@ -85,9 +86,17 @@ impl Process {
 
     /// Whether paths from the root directory mean the same files to it as to this process.
     pub(crate) fn has_root(self) -> bool {
-        let identity =
-            |path: &str| statat(CWD, path, AtFlags::empty()).map(|found| (found.st_dev, found.st_ino));
-        identity(&format!("/proc/{}/root/.", self.thread)).is_ok_and(|root| identity("/") == Ok(root))
+        self.sees(Path::new("/"))
+    }
+
+    /// Whether a path from the root directory leads it to the same file as this process.
+    pub(crate) fn sees(self, path: &Path) -> bool {
+        let identity = |path: &Path| {
+            statat(CWD, path.join("."), AtFlags::empty()).map(|found| (found.st_dev, found.st_ino))
+        };
+        let there = format!("/proc/{}/root", self.thread);
+        let there = Path::new(&there).join(path.strip_prefix("/").unwrap_or(path));
+        identity(&there).is_ok_and(|there| identity(path) == Ok(there))
     }
 
     /// Whether an open file is none but for its name (`O_PATH`).
@@ -131,6 +140,29 @@ impl Process {
         let is_missing = self.exists(dir, path).is_err_and(|error| error.errno == Errno::ENOENT);
         let directory = &path[..path.len() - last(path).len()];
         is_missing && self.exists(dir, &[directory, b"."].concat()).is_ok()
+    }
+
+    /// Whether it can have one more open file.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub(crate) fn has_room(self) -> Result<bool> {
+        let limits = fs::read_to_string(format!("/proc/{}/limits", self.thread))?;
+        let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        // Otherwise there is no limit.
+        let Some(Ok(limit)) = limit.and_then(|line| line.split_whitespace().next()).map(str::parse::<u64>)
+        else {
+            return Ok(true);
+        };
+        let files = format!("/proc/{}/fd", self.thread);
+        // How many there are, from Linux 6.2 on.
+        let count = statat(CWD, &files, AtFlags::empty()).map_err(io::Error::from)?.st_size;
+        if (1..limit).contains(&(count as u64)) {
+            return Ok(true);
+        }
+        let numbers =
+            fs::read_dir(files)?.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok());
+        Ok((numbers.filter(|number: &u64| *number < limit).count() as u64) < limit)
     }
 
     /// The number of the process that the thread is one of.

@@ -58,6 +58,9 @@ pub(crate) struct Server {
     urls: Urls,
     /// Whether the user knows that URLs with passwords are refused.
     told_of_passwords: Once,
+    /// Whether the user knows that there are programs that cannot be looked at.
+    told_of_unread: Once,
+    pub(crate) told_of_another_root: Once,
     pub(crate) mirror: Mirror,
     /// Whether programs have directories of trees.
     gave: AtomicBool,
@@ -159,6 +162,8 @@ impl Notified {
             names,
             urls,
             told_of_passwords: Once::new(),
+            told_of_unread: Once::new(),
+            told_of_another_root: Once::new(),
             mirror: Mirror::new(place.mirror(), contents),
             gave: AtomicBool::new(false),
             redirected: Mutex::default(),
@@ -384,10 +389,14 @@ impl Server {
 
     /// The answer to a call.
     fn answer(self: &Arc<Self>, call: &Call, places: &mut Vec<Where>) -> Result<Reply> {
-        // What cannot be read the kernel cannot read either.
-        let Ok(Some(request)) = Asked::of(call) else { return Ok(Reply::Pass) };
-        self.former.iter().try_for_each(|former| former.check(call))?;
         let process = Process { thread: call.pid.cast_signed() };
+        let request = match Asked::of(call) {
+            Ok(Some(request)) => request,
+            Err(error) if error.errno == Errno::EPERM => return self.unread(call, process),
+            // What cannot be read the kernel cannot read either.
+            Ok(None) | Err(_) => return Ok(Reply::Pass),
+        };
+        self.former.iter().try_for_each(|former| former.check(call))?;
         if let Some(reply) = self.without_path(process, &request) {
             return reply;
         }
@@ -412,6 +421,19 @@ impl Server {
             [from, to] => self.at_two(process, &request, (from.tree(), to.tree())),
             _ => Ok(Reply::Pass),
         }
+    }
+
+    /// The answer to a call of a program whose memory may not be read: its paths must not lead to local files in place of those of a tree.
+    fn unread(&self, call: &Call, process: Process) -> Result<Reply> {
+        self.names.check_unread(call, process).map(|()| Reply::Pass).map_err(|_| {
+            self.told_of_unread.call_once(|| {
+                say(format_args!(
+                    "process {}: its program may be executed and not read, so that its paths are not known; where trees cover local directories, it gets EACCES",
+                    process.thread
+                ));
+            });
+            Errno::EACCES.into()
+        })
     }
 
     /// The file that a call names.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where calls of programs come from, and how they are answered: by a filter of the kernel (`listener.rs`), or by tracing (`trace/`).
 
+use super::process::Process;
 use libc::seccomp_notif;
 use nix::errno::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +33,9 @@ pub(crate) trait Source: Send + Sync {
     /// Gives the process a descriptor, which is the answer. It goes on when it alone has the file: who looks whether it has closed the
     /// file would find it open here otherwise.
     fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool);
+
+    /// Whether the process can be given files of this directory, where it has room for them.
+    fn can_give(&self, process: Process, dir: &Path) -> bool;
 
     /// Has the process make the call with `bytes` in its memory ([`slot`](super::redirect::slot)), and arguments that are places in them.
     ///

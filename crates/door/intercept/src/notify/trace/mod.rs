@@ -13,16 +13,17 @@
 mod stopped;
 mod stops;
 
+use super::process::Process;
 use super::source::{Call, Source};
 use crate::failed;
 use nix::errno::Errno;
 use rustix::io::write;
-use rustix::process::{PTracer, Pid, set_ptracer};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ enum Order {
     Pass,
     /// Take this for what the call came to.
     Answer(i64),
-    /// Take a number for this file, and whether execve(2) closes it.
+    /// Open this file, and whether execve(2) closes it.
     Give(OwnedFd, bool),
     /// Make the call with bytes in its memory and other arguments. Whether it does is sent.
     Redirect(Vec<u8>, Vec<(usize, u64)>, Sender<Result<(), Errno>>),
@@ -81,9 +82,6 @@ impl Tracer {
         }
         let signalled = wake.try_clone().map_err(failed("no socket"))?;
         signal_hook::low_level::pipe::register(libc::SIGCHLD, signalled).map_err(failed("SIGCHLD"))?;
-        let program = i32::try_from(child).ok().and_then(Pid::from_raw).ok_or("no process")?;
-        // Programs take files from this process. Without such restrictions (yama(5)) it is not needed, nor known.
-        let _ = set_ptracer(PTracer::ProcessID(program));
         let tracer = Arc::new(Tracer { state: Mutex::default(), changed: Condvar::new(), wake });
         let (sender, begun) = channel();
         let shared = Arc::clone(&tracer);
@@ -157,6 +155,11 @@ impl Source for Tracer {
 
     fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool) {
         self.order(call, Order::Give(file, close_on_exec));
+    }
+
+    /// It opens them by their path here.
+    fn can_give(&self, process: Process, dir: &Path) -> bool {
+        process.sees(dir)
     }
 
     fn redirect(

@@ -8,7 +8,7 @@ use libc::{c_int, ptrace_syscall_info, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
-use rustix::fs::{AtFlags, CWD, fstat, statat};
+use rustix::fs::{CWD, OFlags, fcntl_getfl, readlinkat};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -58,47 +58,26 @@ impl Stopped {
         memory.write(slot(self.pid.as_raw()), bytes).map_err(|error| Errno::from_raw(error.errno.0))
     }
 
-    /// Has it open a file of this process, under the lowest number that is free.
+    /// Has it open a file of the mirror that this process has open, as that is open.
     ///
     /// # Errors
-    /// `EMFILE`, for which two numbers have to be free; `EACCES` when it may not have files of this process.
-    pub(super) fn open(&mut self, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<u64, Errno> {
-        self.without_signals(|stopped| stopped.take(file, close_on_exec))
-    }
-
-    /// Closes no descriptor of the file: that would end all locks that the process has on it (fcntl_locking(2)).
-    fn take(&mut self, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<u64, Errno> {
-        let server = self.call(libc::SYS_pidfd_open, [u64::from(std::process::id()), 0, 0, 0, 0, 0])?;
-        let moved = self.fcntl(server, libc::F_DUPFD_CLOEXEC, server + 1);
-        self.close(server)?;
-        // No number is left.
-        let server = moved.map_err(|errno| if errno == Errno::EINVAL { Errno::EMFILE } else { errno })?;
-        let number = file.as_raw_fd() as u64;
-        let taken = self.call(libc::SYS_pidfd_getfd, [server, number, 0, 0, 0, 0]);
-        self.close(server)?;
-        match taken {
-            // In its own namespace of processes, the number of this process is that of another one.
-            Ok(taken) if !self.has(taken, file) => self.close(taken).and(Err(Errno::EACCES)),
-            Ok(taken) if !close_on_exec => self.fcntl(taken, libc::F_SETFD, 0).map(|_| taken),
-            Err(Errno::EPERM) => Err(Errno::EACCES),
-            taken => taken,
-        }
-    }
-
-    fn fcntl(&mut self, file: u64, what: c_int, value: u64) -> Result<u64, Errno> {
-        self.call(libc::SYS_fcntl, [file, what as u64, value, 0, 0, 0])
-    }
-
-    fn close(&mut self, file: u64) -> Result<u64, Errno> {
-        self.call(libc::SYS_close, [file, 0, 0, 0, 0, 0])
-    }
-
-    /// Whether it has opened this file under a number.
-    fn has(&self, number: u64, file: BorrowedFd<'_>) -> bool {
-        let there = statat(CWD, format!("/proc/{}/fd/{number}", self.pid), AtFlags::empty());
-        fstat(file)
-            .and_then(|here| there.map(|there| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)))
-            == Ok(true)
+    /// Those of [`Self::write`], and of looking at the file.
+    pub(super) fn open(&mut self, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<(), Errno> {
+        let path =
+            readlinkat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new()).map_err(errno)?;
+        self.write(path.as_bytes_with_nul())?;
+        // That this process follows no link is none of the program's business.
+        let how = (fcntl_getfl(file).map_err(errno)? - OFlags::NOFOLLOW).bits();
+        let how = u64::from(how) | if close_on_exec { libc::O_CLOEXEC as u64 } else { 0 };
+        let registers = user_regs_struct {
+            orig_rax: libc::SYS_openat as u64,
+            rdi: libc::AT_FDCWD as u64,
+            rsi: slot(self.pid.as_raw()),
+            rdx: how,
+            r10: 0,
+            ..self.before
+        };
+        ptrace::setregs(self.pid, registers)
     }
 
     /// Does something to it while no handler of a signal can run in it.
@@ -166,6 +145,10 @@ impl Stopped {
     pub(super) fn change(&self, arguments: &[(usize, u64)]) -> Result<(), Errno> {
         ptrace::setregs(self.pid, changed(self.before, arguments))
     }
+}
+
+fn errno(error: rustix::io::Errno) -> Errno {
+    Errno::from_raw(error.raw_os_error())
 }
 
 /// Waits until a thread stops, and answers how. One that ends is left for who waits for that.

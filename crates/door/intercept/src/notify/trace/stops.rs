@@ -11,9 +11,10 @@ use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, fchmod, fstat};
 use rustix::io::{read, retry_on_intr};
 use std::collections::HashMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -37,6 +38,30 @@ enum Thread {
     Waits(u64, Stopped),
 }
 
+/// A file that is open here while a program opens it, too: it is open for writing all the time.
+struct Given {
+    file: OwnedFd,
+    /// Its permissions, where they have more than these meanwhile.
+    mode: Option<Mode>,
+}
+
+impl Given {
+    /// Lets the program open it, whatever its permissions say: the tree has decided.
+    fn new(file: OwnedFd) -> Self {
+        let mode = fstat(&file).map(|found| Mode::from_raw_mode(found.st_mode));
+        let lacks = mode.ok().filter(|mode| !mode.contains(Mode::RUSR | Mode::WUSR));
+        let mode = lacks.filter(|&mode| fchmod(&file, mode | Mode::RUSR | Mode::WUSR).is_ok());
+        Given { file, mode }
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        // It may be no one's any more.
+        let _ = self.mode.map(|mode| fchmod(&self.file, mode));
+    }
+}
+
 /// The programs, in the thread that traces them.
 pub(super) struct Stops {
     tracer: Arc<Tracer>,
@@ -46,6 +71,8 @@ pub(super) struct Stops {
     /// Threads stop at calls that are answered only.
     is_filtered: bool,
     threads: HashMap<i32, Thread>,
+    /// What threads are opening.
+    given: HashMap<i32, Given>,
     /// How many calls have come.
     count: u64,
 }
@@ -74,8 +101,8 @@ impl Stops {
             // It is in a call already.
             ptrace::interrupt(program).map_err(|errno| refused(program, errno))?;
         }
-        let threads = HashMap::new();
-        Ok(Stops { tracer, woken, program, is_filtered, threads, count: 0 })
+        let (threads, given) = (HashMap::new(), HashMap::new());
+        Ok(Stops { tracer, woken, program, is_filtered, threads, given, count: 0 })
     }
 
     /// Does what is to be done until no program is left.
@@ -147,6 +174,8 @@ impl Stops {
                 let now = ptrace::getregs(pid)?;
                 let rax = value.map_or(now.rax, i64::cast_unsigned);
                 ptrace::setregs(pid, user_regs_struct { rax, rdi, rsi, rdx, r10, r8, r9, ..now })?;
+                // It goes on when it alone has the file.
+                self.given.remove(&pid.as_raw());
                 self.go_on(pid, Until::Call)
             }
             Some(Thread::Runs(Until::End(..))) => go_on(libc::PTRACE_SYSCALL, pid, 0),
@@ -197,12 +226,13 @@ impl Stops {
             Order::Pass if stopped.is_anew && self.is_filtered => self.go_on(stopped.pid, Until::SameCall),
             Order::Pass => self.go_on(stopped.pid, Until::Call),
             Order::Answer(value) => self.answer(&stopped, value),
-            Order::Give(file, close_on_exec) => {
-                let given = stopped.open(file.as_fd(), close_on_exec);
-                drop(file);
-                let value = given.map_or_else(|errno| -i64::from(errno as i32), |number| number as i64);
-                self.answer(&stopped, value)
-            }
+            Order::Give(file, close_on_exec) => match stopped.open(file.as_fd(), close_on_exec) {
+                Ok(()) => {
+                    self.given.insert(thread, Given::new(file));
+                    self.go_on(stopped.pid, Until::End(stopped.arguments(), None))
+                }
+                Err(errno) => self.answer(&stopped, -i64::from(errno as i32)),
+            },
             Order::Redirect(bytes, arguments, done) => {
                 let changed = stopped.write(&bytes).and_then(|()| stopped.change(&arguments));
                 let _ = done.send(changed);
@@ -242,6 +272,7 @@ impl Stops {
     /// Nothing is known of a thread any more.
     fn forget(&mut self, thread: i32) -> Option<Thread> {
         self.tracer.lock().waiting.remove(&thread);
+        self.given.remove(&thread);
         self.threads.remove(&thread)
     }
 }
