@@ -142,7 +142,8 @@ impl Content {
         same
     }
 
-    /// Whether the file has other attributes than the tree below has told before, and others have changed it.
+    /// Whether the file has other attributes than the tree below has told before, and others have changed it: without pages of it, too, the
+    /// kernel has a size up to which it would read.
     pub(crate) fn is_changed_since_told(&self, attr: &Attr) -> bool {
         !self.touched && self.version.is_some_and(|known| known != Version::of(attr))
     }

@@ -527,14 +527,13 @@ impl Table {
         if !content.learn(attr, settled, times) {
             self.give_up(node, &mut content);
         } else if is_changed {
-            // It has no pages of it, but a size up to which it would read.
             self.notices.push(Notice::InvalidateNode { node, offset: -1, len: 0 });
         }
     }
 
-    /// What is known of content is not right any more, and neither is what the kernel has of it, which may be attributes only.
+    /// What is known of content is not right any more, and neither is what the kernel has: pages, or attributes only.
     fn give_up(&mut self, node: Node, content: &mut Content) {
-        let offset = if content.kernel.is_some() { 0 } else { -1 };
+        let offset = content.kernel.map_or(-1, |_| 0);
         self.notices.push(Notice::InvalidateNode { node, offset, len: 0 });
         self.leftovers.push(content.id);
         content.replace(self.new_content());

@@ -121,7 +121,6 @@ impl Writeback {
         lock(&self.told).remove(&node);
         let mut lost = lock(&self.lost);
         if lost.len() < LOST {
-            // What fails later does so because of the first.
             lost.entry(node).or_insert_with(|| Lost {
                 node,
                 path,

@@ -2,6 +2,7 @@
 //! What a system call asks for. Many calls are one request here: `stat`, `lstat` and `newfstatat` differ in their arguments only.
 
 use super::memory::Memory;
+use super::names::How;
 use super::source::Call;
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, O_NOFOLLOW};
 use outrigger_core::{Errno, Result, SetTime, Time};
@@ -208,6 +209,43 @@ impl Asked {
                 Some(request) => Ok(Some(request)),
                 None => arguments.changes_attributes(number),
             },
+        }
+    }
+}
+
+impl Asked {
+    /// The files that it names.
+    pub(crate) fn places<'r>(&'r self) -> Vec<(&'r At, How)> {
+        let plain = |at: &'r At| (at, How { follow: at.follow, ..How::default() });
+        match self {
+            Asked::Open { at, flags, resolve, .. } => {
+                let is_new = libc::O_CREAT | libc::O_EXCL;
+                let follow = at.follow && flags & is_new != is_new;
+                vec![(at, How { follow, resolve: *resolve, ..How::default() })]
+            }
+            Asked::Rename { from, to, .. } | Asked::Link { from, to } => vec![plain(from), plain(to)],
+            Asked::CurrentDir { .. } | Asked::Sync { .. } => Vec::new(),
+            Asked::Stat { at, .. }
+            | Asked::Statx { at, .. }
+            | Asked::Access { at, .. }
+            | Asked::ReadLink { at, .. }
+            | Asked::ChangeDir { at }
+            | Asked::Execute { at }
+            | Asked::MakeDir { at, .. }
+            | Asked::MakeNode { at, .. }
+            | Asked::Remove { at, .. }
+            | Asked::SymLink { at, .. }
+            | Asked::SetMode { at, .. }
+            | Asked::SetOwner { at, .. }
+            | Asked::SetSize { at, .. }
+            | Asked::SetTimes { at, .. }
+            | Asked::StatFs { at, .. }
+            | Asked::GetXattr { at, .. }
+            | Asked::ListXattr { at, .. }
+            | Asked::SetXattr { at, .. }
+            | Asked::RemoveXattr { at, .. }
+            | Asked::Watch { at, .. }
+            | Asked::FileHandle { at } => vec![plain(at)],
         }
     }
 }

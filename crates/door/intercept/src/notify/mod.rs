@@ -5,7 +5,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `gate/` | code by which programs reach local files without the server |
-//! | `source.rs` | where calls come from: a filter, or a tracer |
+//! | `caught.rs`, `source.rs` | where calls come from: a filter, or a tracer |
 //! | `trace/` | calls of programs that are traced (ptrace) |
 //! | `filter.rs` | which calls are answered, as a program for the kernel |
 //! | `listener.rs` | installing it, receiving calls and answering them |
@@ -21,6 +21,7 @@
 //! | `place.rs` | the directory of these copies |
 
 mod answers;
+mod caught;
 mod changes;
 mod content;
 mod decode;
@@ -47,10 +48,11 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
+pub use caught::Caught;
 pub(crate) use inject::inject;
 pub(crate) use keeper::keep;
 pub(crate) use listener::{give_up_privileges, install, install_for_tracer};
-pub use server::{Caught, Notified};
+pub use server::Notified;
 pub use trace::Tracer;
 
 /// The command that answers calls.

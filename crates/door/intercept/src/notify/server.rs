@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server: threads that wait for calls of programs, and answer them.
 
+use super::caught::{ByFilter, Caught};
 use super::content::Contents;
 use super::decode::{Asked, At};
-use super::gate::{Grafts, Memory, is_odd};
+use super::gate::{Grafts, is_odd};
 use super::listener::Listener;
 use super::mirror::{Mirror, lock};
 use super::names::{Found, How, Names, Where, above, as_path};
 use super::open::Opening;
 use super::place::{Former, Place};
 use super::process::Process;
-use super::progress::Progress;
 use super::source::{Call, Source};
-use super::trace::Tracer;
 use super::turns::Turns;
 use super::{COMMAND, say};
 use crate::failed;
-use crate::kept::{DETACH, Kept, Link, STORED, Shows};
+use crate::kept::{DETACH, STORED, Shows};
 use crate::launch::Prefix;
 use crate::urls::Urls;
 use outrigger_client::{Client, Inode};
@@ -24,7 +23,7 @@ use outrigger_core::{Errno, Result, SetAttrs};
 use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -77,40 +76,6 @@ pub(crate) struct Server {
     is_detached: AtomicBool,
     /// Takes what was found, and gives it back to the trees: these take their time for that, too.
     found: Sender<Vec<Where>>,
-}
-
-/// What calls take that come by a filter.
-struct ByFilter {
-    listener: Arc<Listener>,
-    progress: Progress,
-    /// Which programs reach local files by themselves; none where no program may.
-    grafts: Option<Grafts>,
-    keeper: Link,
-}
-
-impl ByFilter {
-    /// Tells the keeper what is shown. With `gate`, programs reach local files by themselves where that is possible.
-    fn new(
-        (listener, calls, keeper): (OwnedFd, OwnedFd, Link),
-        shows: &Shows,
-        gate: bool,
-    ) -> std::result::Result<Self, String> {
-        // Without it all calls come here.
-        let memory = gate.then(|| Memory::new(&shows.prefixes)).and_then(|memory| memory.ok()?);
-        let grafts = memory.map(Grafts::new);
-        keeper.shows(shows, grafts.as_ref().map(|grafts| grafts.memory().as_fd()))?;
-        let progress = Progress::of(calls).map_err(failed("no memory"))?;
-        Ok(ByFilter { listener: Arc::new(Listener::new(listener)), progress, grafts, keeper })
-    }
-}
-
-/// How calls come to this process.
-#[derive(Debug)]
-pub enum Caught {
-    /// By a filter of the kernel.
-    Filtered(Kept),
-    /// By tracing.
-    Traced(Arc<Tracer>),
 }
 
 /// Programs whose calls are answered.
@@ -596,42 +561,5 @@ impl Server {
         let Ok(content) = self.mirror.content(&self.mirror.real(path)) else { return Ok(()) };
         let mut content = lock(&content);
         self.mirror.contents.store(&mut content).and_then(|()| self.mirror.contents.settle(&mut content))
-    }
-}
-
-impl Asked {
-    /// The files that it names.
-    pub(crate) fn places<'r>(&'r self) -> Vec<(&'r At, How)> {
-        let plain = |at: &'r At| (at, How { follow: at.follow, ..How::default() });
-        match self {
-            Asked::Open { at, flags, resolve, .. } => {
-                let is_new = libc::O_CREAT | libc::O_EXCL;
-                let follow = at.follow && flags & is_new != is_new;
-                vec![(at, How { follow, resolve: *resolve, ..How::default() })]
-            }
-            Asked::Rename { from, to, .. } | Asked::Link { from, to } => vec![plain(from), plain(to)],
-            Asked::CurrentDir { .. } | Asked::Sync { .. } => Vec::new(),
-            Asked::Stat { at, .. }
-            | Asked::Statx { at, .. }
-            | Asked::Access { at, .. }
-            | Asked::ReadLink { at, .. }
-            | Asked::ChangeDir { at }
-            | Asked::Execute { at }
-            | Asked::MakeDir { at, .. }
-            | Asked::MakeNode { at, .. }
-            | Asked::Remove { at, .. }
-            | Asked::SymLink { at, .. }
-            | Asked::SetMode { at, .. }
-            | Asked::SetOwner { at, .. }
-            | Asked::SetSize { at, .. }
-            | Asked::SetTimes { at, .. }
-            | Asked::StatFs { at, .. }
-            | Asked::GetXattr { at, .. }
-            | Asked::ListXattr { at, .. }
-            | Asked::SetXattr { at, .. }
-            | Asked::RemoveXattr { at, .. }
-            | Asked::Watch { at, .. }
-            | Asked::FileHandle { at } => vec![plain(at)],
-        }
     }
 }

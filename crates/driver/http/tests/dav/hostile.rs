@@ -121,6 +121,10 @@ impl Server {
                 plain(201)
             }
             ("PUT", "/nothing") => plain(201),
+            ("PUT", "/any") => {
+                store(&content);
+                plain(201)
+            }
             ("PUT", "/empty") => {
                 store(content);
                 plain(if field("content-length") == Some("0") { 201 } else { 500 })
@@ -277,6 +281,20 @@ fn a_file_whose_answer_was_lost_is_stored_once_and_one_that_was_not_is_an_error(
     let count = lock(&server.asked).iter().filter(|asked| *asked == "PUT /answer-lost").count();
     assert_eq!(count, 1);
     assert_eq!(put(&client, "never").expect_err("lost").errno, Errno::EIO);
+}
+
+/// As nginx does, which does not look at `If-None-Match`.
+#[test]
+fn a_new_file_does_not_replace_one_of_others_at_a_server_that_stores_whatever_it_gets() {
+    let (server, client) = start(&[]);
+    put(&client, "any").expect("stored");
+    lock(&server.files).clear();
+    let flags = OpenFlags::TRUNC | OpenFlags::WRITE_ONLY;
+    let (_, file) = root(&client).create(&name("any"), 0o644, flags).expect("created");
+    file.write_all_at(0, b"ours".to_vec().into()).expect("staged");
+    lock(&server.files).insert("/any".to_owned(), b"of another client".to_vec());
+    assert_eq!(file.close().expect_err("it is there").errno, Errno::EEXIST);
+    assert_eq!(lock(&server.files)["/any"], b"of another client");
 }
 
 #[test]
