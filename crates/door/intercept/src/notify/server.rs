@@ -104,7 +104,12 @@ impl Notified {
         gate: bool,
     ) -> std::result::Result<Self, String> {
         let _ = COMMAND.set(command);
-        let mut mirrors = Vec::new();
+        let mirrors = match &caught {
+            Caught::Filtered(kept) => kept.mirrors.clone(),
+            Caught::Traced(_) => Vec::new(),
+        };
+        // Before they are taken for those of servers that no program needs.
+        let former = mirrors.iter().filter_map(|mirror| Former::of(mirror)).collect();
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
@@ -113,11 +118,9 @@ impl Notified {
             Caught::Filtered(kept) => {
                 let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec() };
                 let filter = ByFilter::new((kept.listener, kept.calls, kept.keeper), &shows, gate)?;
-                mirrors = kept.mirrors;
                 (Arc::clone(&filter.listener) as _, Some(filter))
             }
         };
-        let former = mirrors.iter().filter_map(|mirror| Former::of(mirror)).collect();
         let (found, given_back) = channel::<Vec<Where>>();
         let give_back = move || given_back.into_iter().for_each(drop);
         thread::Builder::new().name("give-back".into()).spawn(give_back).map_err(failed("no thread"))?;
