@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 /// A place with a tree, whose copies are in a directory of it, and where programs are run in one way.
 pub struct Answered {
@@ -491,4 +493,51 @@ pub fn programs_in_namespaces_of_their_own_and_without_privileges_change_files_o
             assert_eq!(content, format!("{number}\n"), "{way:?}: {name}");
         }
     }
+}
+
+/// A copy that gets another file's name while a program opens it is not taken for that file.
+pub fn what_is_read_is_of_one_file_while_others_replace_it(via: &'static str) {
+    let place = place(via);
+    let (file, new) = (place.at("tree/sub/file"), place.at("tree/sub/new"));
+    let text = "\
+import threading
+def look():
+    while True: os.stat('/data/sub/file')
+for _ in range(2): threading.Thread(target=look, daemon=True).start()
+for _ in range(600):
+    try: text = open('/data/sub/file').read()
+    except OSError: continue
+    if len(set(text.split())) != 1: print(repr(text))
+print('end', flush=True)
+os._exit(0)";
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0_u32.. {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                fs::write(&new, format!("version-{number} ").repeat(1 + number as usize % 3)).unwrap();
+                fs::rename(&new, &file).unwrap();
+                thread::yield_now();
+            }
+        });
+        let said = run(&place, &[], &["python3", "-c", &format!("import os\n{text}")]);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(said.ok(), "end\n");
+    });
+}
+
+pub fn who_opens_a_fifo_waits_for_the_other_one_and_not_for_ever(via: &'static str) {
+    let place = place(via);
+    let text = "\
+os.mkfifo('/data/fifo')
+for _ in range(50):
+    if os.fork() == 0:
+        with open('/data/fifo', 'w') as out: out.write('x')
+        os._exit(0)
+    with open('/data/fifo') as inp: assert inp.read() == 'x'
+    os.wait()
+print('end')";
+    assert_eq!(python(&place, text).out, "end\n");
 }

@@ -20,6 +20,8 @@ macro_rules! each_way {
 }
 
 each_way! {
+    what_is_read_is_of_one_file_while_others_replace_it
+    who_opens_a_fifo_waits_for_the_other_one_and_not_for_ever
     a_file_is_not_emptied_or_made_for_a_program_that_has_no_room_for_it
     programs_in_namespaces_of_their_own_and_without_privileges_change_files_of_trees
     paths_lead_into_trees_and_out_of_them

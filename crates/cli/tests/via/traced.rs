@@ -125,3 +125,65 @@ fn a_program_that_does_not_see_the_copies_is_refused_before_a_file_is_emptied() 
     assert!(said.code == Some(2) && said.err.contains("another root directory"), "{said:?}");
     assert_eq!(fs::read_to_string(place.at("tree/sub/file")).unwrap(), "content\n");
 }
+
+/// The memory for paths is there before anything is done to a file.
+#[test]
+fn a_program_without_memory_for_paths_is_refused_before_a_file_is_emptied() {
+    let place = place();
+    let said = run(&place, &[], &["sh", "-c", "ulimit -v 60000; echo new >/data/sub/file"]);
+    assert!(said.code == Some(2) && said.err.contains("Cannot allocate memory"), "{said:?}");
+    assert_eq!(fs::read_to_string(place.at("tree/sub/file")).unwrap(), "content\n");
+}
+
+/// Also while the program is made to map memory, or to open a file.
+#[test]
+fn a_stop_is_not_lost_while_a_file_is_opened() {
+    let place = place();
+    let text = "\
+import mmap, os, random, signal, struct, time
+count = mmap.mmap(-1, 4096)
+for _ in range(60):
+    child = os.fork()
+    if child == 0:
+        os.open('/data/sub/file', os.O_RDONLY)
+        while True: struct.pack_into('l', count, 0, struct.unpack_from('l', count, 0)[0] + 1)
+    time.sleep(random.random() / 2000)
+    os.kill(child, signal.SIGSTOP)
+    os.waitpid(child, os.WUNTRACED)
+    before = bytes(count[:8])
+    time.sleep(0.002)
+    assert before == bytes(count[:8]), 'it runs although it is stopped'
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+print('end')";
+    assert_eq!(run(&place, &[], &["python3", "-c", text]).ok(), "end\n");
+}
+
+/// The number of the first thread is then that of the new program, which must not get registers of the old one.
+#[test]
+fn a_thread_executes_a_program_while_the_first_one_opens_files() {
+    let place = place();
+    let text = "\
+import os, random, threading, time
+def execute():
+    time.sleep(random.random() / 1000)
+    os.execv('/bin/true', ['true'])
+for _ in range(150):
+    child = os.fork()
+    if child == 0:
+        threading.Thread(target=execute).start()
+        while True: os.close(os.open('/data/sub/file', os.O_RDONLY))
+    assert os.waitpid(child, 0)[1] == 0
+print('end')";
+    assert_eq!(run(&place, &[], &["python3", "-c", text]).ok(), "end\n");
+}
+
+/// What its listener passes on would not come to the tracer, and be local.
+#[test]
+fn a_filter_with_a_listener_is_refused_in_a_run_that_traces() {
+    let place = place();
+    let inner = format!("{PROGRAM} run --via seccomp --no-hosts --map /more=tree cat /data/sub/file");
+    let said = run(&place, &[], &["sh", "-c", &inner]);
+    assert_eq!(said.code, Some(125), "{said:?}");
+    assert!(said.err.contains("answered by another one"), "{said:?}");
+}

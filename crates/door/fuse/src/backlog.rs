@@ -7,7 +7,7 @@
 //! to the kernel; beyond [`NAMES`] names a kernel that can do so is asked to check all names.
 
 use outrigger_core::{Name, Node, Notice};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The most bytes of content that wait.
 const CONTENT: usize = 8 << 20;
@@ -36,6 +36,8 @@ enum Key {
 pub(crate) struct Backlog {
     queue: VecDeque<Notice>,
     waiting: HashSet<Key>,
+    /// How many invalidations of a file are in the queue.
+    outdated: HashMap<Node, usize>,
     content: usize,
     names: usize,
     /// The kernel knows [`Notice::InvalidateAll`]; one that does not would go on to use names that were not queued.
@@ -65,6 +67,14 @@ impl Backlog {
     /// Takes the oldest notice.
     pub(crate) fn pop(&mut self) -> Option<Notice> {
         let notice = self.queue.pop_front()?;
+        if let Notice::InvalidateNode { node, .. } = &notice
+            && let Some(count) = self.outdated.get_mut(node)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.outdated.remove(node);
+            }
+        }
         if let Notice::Store { data, .. } = &notice {
             self.content -= data.len().max(PIECE);
         }
@@ -77,10 +87,7 @@ impl Backlog {
 
     /// Whether an invalidation of a file waits.
     pub(crate) fn invalidates(&self, node: Node) -> bool {
-        !self.waiting.is_empty()
-            && [Key::Attributes(node), Key::Range(node), Key::Content(node)]
-                .iter()
-                .any(|key| self.waiting.contains(key))
+        self.outdated.contains_key(&node)
     }
 
     fn append(&mut self, notice: Notice) {
@@ -90,6 +97,9 @@ impl Backlog {
                 return;
             }
             self.names += usize::from(name);
+        }
+        if let Notice::InvalidateNode { node, .. } = notice {
+            *self.outdated.entry(node).or_default() += 1;
         }
         self.queue.push_back(notice);
     }
@@ -175,6 +185,11 @@ mod tests {
     fn content_that_changes_after_it_was_stored_is_invalidated_after_it() {
         let order = [changed(2, 0, 0), store(2, 8), changed(2, 0, 0)];
         assert_eq!(drained(order.clone()), order);
+        let mut backlog = Backlog::default();
+        order.into_iter().for_each(|notice| backlog.push(notice));
+        let waits: Vec<bool> =
+            (0..3).map(|_| backlog.pop().is_some() && backlog.invalidates(Node(2))).collect();
+        assert_eq!(waits, [true, true, false]);
     }
 
     #[test]

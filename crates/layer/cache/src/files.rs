@@ -24,6 +24,7 @@ impl Inner {
         }
         let asks = self.asks_at_open(op.node);
         if !asks && let Some(opened) = self.open_known(&op) {
+            self.tell_door();
             return Answer::Ready(Reply::Opened(opened));
         }
         Answer::later(async move {

@@ -56,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) files_ahead: u64,
     /// Where notices go.
     pub(crate) above: OnceLock<Arc<dyn Notify>>,
+    /// Held while the door is told of changes: who finds none to tell of answers after those that another task has taken.
+    telling: Mutex<()>,
     below: OnceLock<Below>,
     next_id: AtomicU64,
 }
@@ -91,6 +93,7 @@ impl Inner {
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),
             above: OnceLock::new(),
+            telling: Mutex::default(),
             below: OnceLock::new(),
             next_id: AtomicU64::new(OWN_IDS),
             runtime,
@@ -157,15 +160,22 @@ impl Inner {
         self.below().service.call(&self.cx(cx), request.into()).await;
     }
 
+    /// Tells the door what has changed. What is answered after that comes after it.
+    pub(crate) fn tell_door(&self) {
+        let _telling = lock(&self.telling);
+        let notices = std::mem::take(&mut lock(&self.table).notices);
+        if let Some(above) = self.above.get() {
+            notices.into_iter().for_each(|notice| above.notify(notice));
+        }
+    }
+
     /// Does what is left to do about changes to what is known: gives back references, forgets content, tells doors.
     pub(crate) async fn settle(&self, cx: &Cx) {
-        let (returns, leftovers, notices) = lock(&self.table).take_outstanding();
+        self.tell_door();
+        let (returns, leftovers) = lock(&self.table).take_outstanding();
         if !leftovers.is_empty() {
             let mut pool = lock(&self.pool);
             leftovers.into_iter().for_each(|content| pool.forget(content));
-        }
-        if let Some(above) = self.above.get() {
-            notices.into_iter().for_each(|notice| above.notify(notice));
         }
         for (node, count) in returns {
             self.tell(cx, Forget { node, count }).await;

@@ -32,7 +32,7 @@ pub(crate) struct Table {
     /// References to give back below.
     returns: Vec<(Node, u64)>,
     /// What doors have to learn.
-    notices: Vec<Notice>,
+    pub(crate) notices: Vec<Notice>,
     /// Content that will not be asked for any more.
     leftovers: Vec<ContentId>,
     /// The last name for content that was given out.
@@ -387,10 +387,9 @@ impl Table {
         self.make(node).balance += 1;
     }
 
-    /// What is to be done without the lock: references to give back below, content to forget, notices for doors.
-    pub(crate) fn take_outstanding(&mut self) -> (Vec<(Node, u64)>, Vec<ContentId>, Vec<Notice>) {
-        let Table { returns, leftovers, notices, .. } = self;
-        (std::mem::take(returns), std::mem::take(leftovers), std::mem::take(notices))
+    /// What is to be done without the lock: references to give back below, content to forget.
+    pub(crate) fn take_outstanding(&mut self) -> (Vec<(Node, u64)>, Vec<ContentId>) {
+        (std::mem::take(&mut self.returns), std::mem::take(&mut self.leftovers))
     }
 
     /// Nothing is fresh any more; drops everything that is not in use.

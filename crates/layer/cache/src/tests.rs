@@ -320,7 +320,7 @@ fn a_door_hears_of_each_change_of_a_file_that_others_make_whatever_is_kept_of_it
         let asked = table.asked(When { now, wall: Time::new(1_000_000, 0) });
         let mut attr = Attr { size, mode: FileKind::Regular.bits() | 0o644, nlink: 1, ..Attr::default() };
         table.learn_attr(node, &mut attr, asked);
-        table.take_outstanding().2
+        std::mem::take(&mut table.notices)
     };
     let attributes = Notice::InvalidateNode { node, offset: -1, len: 0 };
     assert_eq!([is_told(3), is_told(3)], [vec![], vec![]]);

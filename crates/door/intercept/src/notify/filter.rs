@@ -6,7 +6,7 @@
 
 use super::gate::ALLOWED;
 use libc::{
-    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
+    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
     SECCOMP_RET_ERRNO, SECCOMP_RET_TRACE, SECCOMP_RET_USER_NOTIF, sock_filter,
 };
 use std::ops::RangeInclusive;
@@ -23,6 +23,8 @@ const ARCHITECTURE: u32 = 4;
 const INSTRUCTION: u32 = 8;
 /// Where the first argument stands.
 const ARGUMENT: u32 = 16;
+/// Where the lower half of the second one stands.
+const FLAGS: u32 = ARGUMENT + 8;
 /// What io_uring_setup(2) is in all three. Its requests are not system calls, so that no filter sees them.
 const IO_URING_SETUP: u32 = libc::SYS_io_uring_setup as u32;
 /// The answer to it: programs do without then.
@@ -160,6 +162,10 @@ fn answers(told: Told, gate: Option<u64>) -> Vec<Run> {
     let notified: Vec<i64> =
         NOTIFIED.iter().copied().filter(|number| gate.is_none() || !ALLOWED.contains(number)).collect();
     let mut all: Vec<Run> = runs(&notified).into_iter().map(|run| (run, vec![give(told.action())])).collect();
+    if told == Told::Tracer {
+        // What a listener passes on would not come to the tracer any more.
+        all.push((one(libc::SYS_seccomp), refuse_listener()));
+    }
     if let Some(address) = gate {
         all.extend(runs(ALLOWED).into_iter().map(|run| (run, unless_from(address))));
         // A filter of the program's own may not permit what the gate calls.
@@ -185,6 +191,16 @@ fn unless_from(address: u64) -> Vec<sock_filter> {
 /// Tells the server if the first argument is this one.
 fn if_argument(value: u32) -> Vec<sock_filter> {
     vec![load(ARGUMENT), jump(BPF_JEQ, value, 0, 1), give(SECCOMP_RET_USER_NOTIF), give(SECCOMP_RET_ALLOW)]
+}
+
+/// Refuses a filter with a listener as the kernel refuses a second one.
+fn refuse_listener() -> Vec<sock_filter> {
+    vec![
+        load(FLAGS),
+        jump(BPF_JSET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, 0, 1),
+        give(SECCOMP_RET_ERRNO | libc::EBUSY as u32),
+        give(SECCOMP_RET_ALLOW),
+    ]
 }
 
 /// One number.
@@ -278,6 +294,7 @@ mod tests {
                         ARCHITECTURE => architecture,
                         INSTRUCTION => from as u32,
                         ARGUMENT => argument,
+                        FLAGS => argument,
                         _ => (from >> 32) as u32,
                     }
                 }
@@ -287,6 +304,7 @@ mod tests {
                         BPF_JEQ => value == step.k,
                         BPF_JGE => value >= step.k,
                         BPF_JGT => value > step.k,
+                        BPF_JSET => value & step.k != 0,
                         other => panic!("{other:x}"),
                     };
                     at += usize::from(if holds { step.jt } else { step.jf });

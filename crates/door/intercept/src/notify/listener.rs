@@ -3,9 +3,8 @@
 
 use super::filter::{Told, filter};
 use super::gate;
-use super::process::Process;
 use super::redirect::redirect;
-use super::source::{Call, Source};
+use super::source::{Call, Refused, Source};
 use crate::failed;
 use libc::{seccomp_notif_addfd, seccomp_notif_resp, sock_filter, sock_fprog};
 use nix::errno::Errno;
@@ -166,8 +165,8 @@ impl Source for Listener {
         self.answer(call, given.map(i64::from).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)));
     }
 
-    fn can_give(&self, _: Process, _: &Path) -> bool {
-        true
+    fn can_give(&self, _: &Call, _: &Path) -> Result<(), Refused> {
+        Ok(())
     }
 
     fn ends_within(&self, limit: Duration) -> bool {

@@ -94,6 +94,11 @@ impl Found {
         if self.slash && !inode.is_dir() { Err(Errno::ENOTDIR.into()) } else { Ok(inode) }
     }
 
+    /// Whether it is a FIFO.
+    pub(crate) fn is_fifo(&self) -> bool {
+        self.there().is_ok_and(|inode| inode.kind() == FileKind::Fifo)
+    }
+
     /// The directory, and the name in it.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use super::names::Found;
 use super::process::Process;
 use super::say;
 use super::server::{Reply, Server};
+use super::source::{Call, Refused};
 use libc::{
     O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_TMPFILE, O_TRUNC,
     O_WRONLY,
@@ -58,15 +59,14 @@ impl Opening {
 
 impl Server {
     /// Opens a file of a tree.
-    pub(crate) fn open(&self, process: Process, found: &Found, how: Opening) -> Result<Reply> {
+    pub(crate) fn open(&self, call: &Call, found: &Found, how: Opening) -> Result<Reply> {
+        let process = Process { thread: call.pid.cast_signed() };
         if how.has(O_TMPFILE) {
             // Programs make one with a name then.
             return Err(Errno::EOPNOTSUPP.into());
         }
         // Nothing may have changed in the tree when the program gets no descriptor.
-        if !self.source.can_give(process, self.mirror.dir()) {
-            return Err(self.cannot_give(process));
-        }
+        self.source.can_give(call, self.mirror.dir()).map_err(|why| self.cannot_give(process, why))?;
         if how.flags & (O_CREAT | O_TRUNC) != 0 && !process.has_room()? {
             return Err(Errno::EMFILE.into());
         }
@@ -99,16 +99,22 @@ impl Server {
         }
     }
 
-    /// The error of opening a file for a program that cannot be given one; why is said once.
-    fn cannot_give(&self, process: Process) -> Error {
-        self.told_of_another_root.call_once(|| {
-            say(format_args!(
-                "process {}: a program with another root directory, in which '{}' is not what it is here, cannot open files of trees when it is traced",
-                process.thread,
-                self.mirror.dir().display()
-            ));
-        });
-        Errno::EACCES.into()
+    /// The error of opening a file for a program that cannot be given one; why is said once where programs expect no such error.
+    fn cannot_give(&self, process: Process, why: Refused) -> Error {
+        match why {
+            Refused::Gone => Errno::EIO.into(),
+            Refused::Memory(errno) => Errno(errno as i32).into(),
+            Refused::Root => {
+                self.told_of_another_root.call_once(|| {
+                    say(format_args!(
+                        "process {} has another root directory, in which '{}' is not what it is here: traced, it cannot open files of trees",
+                        process.thread,
+                        self.mirror.dir().display()
+                    ));
+                });
+                Errno::EACCES.into()
+            }
+        }
     }
 
     /// The copy of a file that a program opens without its content (`O_PATH`).

@@ -9,7 +9,7 @@ use outrigger_core::{Errno, Result};
 use rustix::fs::{AtFlags, CWD, readlinkat, statat};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// No path is longer, with the byte that ends it.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
@@ -86,17 +86,21 @@ impl Process {
 
     /// Whether paths from the root directory mean the same files to it as to this process.
     pub(crate) fn has_root(self) -> bool {
-        self.sees(Path::new("/"))
+        self.sees(Path::new("/")).unwrap_or(false)
     }
 
     /// Whether a path from the root directory leads it to the same file as this process.
-    pub(crate) fn sees(self, path: &Path) -> bool {
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub(crate) fn sees(self, path: &Path) -> Result<bool> {
         let identity = |path: &Path| {
             statat(CWD, path.join("."), AtFlags::empty()).map(|found| (found.st_dev, found.st_ino))
         };
-        let there = format!("/proc/{}/root", self.thread);
-        let there = Path::new(&there).join(path.strip_prefix("/").unwrap_or(path));
-        identity(&there).is_ok_and(|there| identity(path) == Ok(there))
+        let root = PathBuf::from(format!("/proc/{}/root", self.thread));
+        identity(&root).map_err(io::Error::from)?;
+        let there = identity(&root.join(path.strip_prefix("/").unwrap_or(path)));
+        Ok(there.is_ok() && there == identity(path))
     }
 
     /// Whether an open file is none but for its name (`O_PATH`).

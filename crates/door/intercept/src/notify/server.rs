@@ -459,7 +459,12 @@ impl Server {
                 // The kernel passes no such descriptor on.
                 self.again(call, &self.place_of(found, flags)?, Vec::new(), &[(at.argument, 0)])
             }
-            Asked::Open { flags, mode, .. } => self.open(process, found, Opening { flags, mode }),
+            Asked::Open { at, .. } if !self.source.comes_again() && found.is_fifo() => {
+                // It waits for others there: the program does that, and no one here.
+                let real = self.mirror.copy(&found.path, found.there()?)?;
+                self.again(call, &real, Vec::new(), &[(at.argument, 0)])
+            }
+            Asked::Open { flags, mode, .. } => self.open(call, found, Opening { flags, mode }),
             Asked::Stat { to, .. } => {
                 self.stat(found).and_then(|bytes| memory.write(to, &bytes)).and_then(done)
             }

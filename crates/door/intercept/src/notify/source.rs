@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where calls of programs come from, and how they are answered: by a filter of the kernel (`listener.rs`), or by tracing (`trace/`).
 
-use super::process::Process;
 use libc::seccomp_notif;
 use nix::errno::Errno;
 use std::io;
@@ -12,6 +11,16 @@ use std::time::Duration;
 
 /// A call that waits.
 pub(crate) type Call = seccomp_notif;
+
+/// Why a process can be given no files.
+pub(crate) enum Refused {
+    /// It was killed.
+    Gone,
+    /// It does not see where they are.
+    Root,
+    /// It has no memory for their paths.
+    Memory(Errno),
+}
 
 /// Where calls come from.
 pub(crate) trait Source: Send + Sync {
@@ -34,8 +43,11 @@ pub(crate) trait Source: Send + Sync {
     /// file would find it open here otherwise.
     fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool);
 
-    /// Whether the process can be given files of this directory, where it has room for them.
-    fn can_give(&self, process: Process, dir: &Path) -> bool;
+    /// Whether the process of a call can be given files of this directory, where it has room for them.
+    ///
+    /// # Errors
+    /// Why not.
+    fn can_give(&self, call: &Call, dir: &Path) -> Result<(), Refused>;
 
     /// Has the process make the call with `bytes` in its memory ([`slot`](super::redirect::slot)), and arguments that are places in them.
     ///

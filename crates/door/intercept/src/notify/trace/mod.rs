@@ -14,7 +14,7 @@ mod stopped;
 mod stops;
 
 use super::process::Process;
-use super::source::{Call, Source};
+use super::source::{Call, Refused, Source};
 use crate::failed;
 use nix::errno::Errno;
 use rustix::io::write;
@@ -29,6 +29,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use stopped::is_prepared;
 use stops::Stops;
 
 /// What a thread of a program is to do whose call waits.
@@ -37,8 +38,10 @@ enum Order {
     Pass,
     /// Take this for what the call came to.
     Answer(i64),
-    /// Open this file, and whether execve(2) closes it.
-    Give(OwnedFd, bool),
+    /// Open this file, which is open here; whether execve(2) closes it, and whether the call can be made once more.
+    Give(OwnedFd, bool, bool),
+    /// Have memory for arguments, and wait for another order. Whether it has is sent.
+    Prepare(Sender<Result<(), Errno>>),
     /// Make the call with bytes in its memory and other arguments. Whether it does is sent.
     Redirect(Vec<u8>, Vec<(usize, u64)>, Sender<Result<(), Errno>>),
 }
@@ -154,12 +157,27 @@ impl Source for Tracer {
     }
 
     fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool) {
-        self.order(call, Order::Give(file, close_on_exec));
+        self.order(call, Order::Give(file, close_on_exec, !makes_only(call)));
     }
 
-    /// It opens them by their path here.
-    fn can_give(&self, process: Process, dir: &Path) -> bool {
-        process.sees(dir)
+    /// It opens them by their path here, which takes memory.
+    fn can_give(&self, call: &Call, dir: &Path) -> Result<(), Refused> {
+        let process = Process { thread: call.pid.cast_signed() };
+        match process.sees(dir) {
+            Ok(true) => {}
+            Ok(false) => return Err(Refused::Root),
+            Err(_) => return Err(Refused::Gone),
+        }
+        if is_prepared(process.memory()) {
+            return Ok(());
+        }
+        let (sender, done) = channel();
+        self.order(call, Order::Prepare(sender));
+        match done.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(errno)) => Err(Refused::Memory(errno)),
+            Err(_) => Err(Refused::Gone),
+        }
     }
 
     fn redirect(
@@ -189,4 +207,16 @@ impl Source for Tracer {
         }
         true
     }
+}
+
+/// Whether a call makes a file, and fails where there is one: it would find its own.
+fn makes_only(call: &Call) -> bool {
+    let flags = match i64::from(call.data.nr) {
+        libc::SYS_open => call.data.args[1],
+        libc::SYS_openat => call.data.args[2],
+        // openat2(2) has them in memory.
+        libc::SYS_openat2 => return true,
+        _ => 0,
+    };
+    flags & libc::O_EXCL as u64 != 0
 }

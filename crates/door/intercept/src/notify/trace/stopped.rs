@@ -2,7 +2,7 @@
 //! A thread of a program that stops where a call begins: it can be made to make other calls before.
 
 use crate::notify::memory::Memory;
-use crate::notify::redirect::{MARK, SCRATCH, SLOT, SLOTS, SYSCALL, changed, slot};
+use crate::notify::redirect::{MARK, SCRATCH, SLOT, SLOTS, SYSCALL, changed, slot, system_call};
 use crate::tracee::{AT_CALL, go_on, mask, result, set_mask};
 use libc::{c_int, ptrace_syscall_info, user_regs_struct};
 use nix::errno::Errno;
@@ -12,16 +12,27 @@ use rustix::fs::{CWD, OFlags, fcntl_getfl, readlinkat};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+/// A stop at a system call.
+pub(super) const AT_CALL_STOP: c_int = libc::SIGTRAP | AT_CALL;
 /// All signals.
 const ALL: u64 = u64::MAX;
+
+/// The number of getpid(2) in the 32-bit interface of x86.
+const GETPID_32: u64 = 20;
+/// `AUDIT_ARCH_I386`.
+const I386: u32 = 0x4000_0003;
 
 /// Such a thread.
 pub(super) struct Stopped {
     pub(super) pid: Pid,
     /// Its registers when it stopped.
     pub(super) before: user_regs_struct,
-    /// Whether it has made other calls since: then it is at the very beginning of its call, before any filter has seen that.
-    pub(super) is_anew: bool,
+    /// The interface of its call.
+    pub(super) architecture: u32,
+    /// No filter has seen the call yet: the number −1 would be one to them.
+    pub(super) is_before_filters: bool,
+    /// The whole process was stopped while it made other calls.
+    pub(super) stops_with_group: bool,
 }
 
 /// What a thread stops at, for a system call.
@@ -36,26 +47,43 @@ pub(super) fn call_of(pid: Pid) -> Result<ptrace_syscall_info, Errno> {
 }
 
 impl Stopped {
-    /// Maps the memory for arguments, unless it is there, and writes to that of this thread.
+    /// Maps the memory for arguments, unless it is there.
     ///
     /// # Errors
-    /// Those of mmap(2); `ENOMEM` when there is something else.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+    /// Those of mmap(2); `ENOMEM` when there is something else; `ENOEXEC` when it is another program now.
+    pub(super) fn prepare(&mut self) -> Result<(), Errno> {
         let memory = Memory(self.pid.as_raw());
-        if !memory.read(SCRATCH).is_ok_and(|mark| &mark == MARK) {
-            let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-            let kind =
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-            let arguments = [SCRATCH, SLOT * (1 + SLOTS), access, kind as u64, u64::MAX, 0];
-            match self.without_signals(|stopped| stopped.call(libc::SYS_mmap, arguments)) {
-                Ok(SCRATCH) => memory.write(SCRATCH, MARK).map_err(|error| Errno::from_raw(error.errno.0))?,
-                // Another thread came first.
-                Err(Errno::EEXIST) if memory.read(SCRATCH).is_ok_and(|mark| &mark == MARK) => {}
-                Ok(_) | Err(Errno::EEXIST) => return Err(Errno::ENOMEM),
-                Err(errno) => return Err(errno),
-            }
+        if is_prepared(memory) {
+            return Ok(());
         }
-        memory.write(slot(self.pid.as_raw()), bytes).map_err(|error| Errno::from_raw(error.errno.0))
+        let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let arguments = [SCRATCH, SLOT * (1 + SLOTS), access, kind as u64, u64::MAX, 0];
+        match self.without_signals(|stopped| stopped.call(libc::SYS_mmap, arguments)) {
+            Ok(SCRATCH) => memory.write(SCRATCH, MARK).map_err(|error| Errno::from_raw(error.errno.0)),
+            // Another thread came first.
+            Err(Errno::EEXIST) if is_prepared(memory) => Ok(()),
+            Ok(_) | Err(Errno::EEXIST) => Err(Errno::ENOMEM),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Writes to the memory for arguments of this thread.
+    ///
+    /// # Errors
+    /// Those of [`Self::prepare`].
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        self.prepare()?;
+        let written = Memory(self.pid.as_raw()).write(slot(self.pid.as_raw()), bytes);
+        written.map_err(|error| Errno::from_raw(error.errno.0))
+    }
+
+    /// Whether it still stops where its call begins. Another thread may have executed a program since, which goes on under its number.
+    pub(super) fn is_there(&self) -> bool {
+        call_of(self.pid).is_ok_and(|info| {
+            let begins = [libc::PTRACE_SYSCALL_INFO_ENTRY, libc::PTRACE_SYSCALL_INFO_SECCOMP];
+            begins.contains(&info.op) && info.instruction_pointer == self.before.rip
+        })
     }
 
     /// Has it open a file of the mirror that this process has open, as that is open.
@@ -103,22 +131,29 @@ impl Stopped {
             ..self.before
         };
         ptrace::setregs(self.pid, again)?;
-        self.is_anew = true;
+        self.is_before_filters = true;
         self.go_to_call()?;
         result
     }
 
     /// Lets it go on until a call begins or ends.
-    fn go_to_call(&self) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// `ENOEXEC` when it is another program now, and `ESRCH` when it was killed.
+    fn go_to_call(&mut self) -> Result<(), Errno> {
         let mut signal = 0;
         loop {
             go_on(libc::PTRACE_SYSCALL, self.pid, signal)?;
             let status = next_stop(self.pid)?;
-            if status == libc::SIGTRAP | AT_CALL {
-                return Ok(());
+            signal = 0;
+            match (status >> 8, status & 0xff) {
+                (0, AT_CALL_STOP) => return Ok(()),
+                // All signals are blocked that can be.
+                (0, other) => signal = other,
+                (libc::PTRACE_EVENT_EXEC, _) => return Err(Errno::ENOEXEC),
+                (libc::PTRACE_EVENT_STOP, stop) if stop != libc::SIGTRAP => self.stops_with_group = true,
+                _ => {}
             }
-            // All others are blocked.
-            signal = if status == libc::SIGSTOP { status } else { 0 };
         }
     }
 
@@ -128,14 +163,16 @@ impl Stopped {
         [rdi, rsi, rdx, r10, r8, r9]
     }
 
-    /// Has it take this for what its call came to. It goes on as `how` says; whether it has to stop where the call ends.
+    /// Has it take this for what its call came to. Answers whether it makes a call nevertheless (getpid(2), which few filters forbid), so that
+    /// this has to be put in where that ends.
     ///
     /// # Errors
     /// `ESRCH` when it was killed.
     pub(super) fn answer(&self, value: i64) -> Result<bool, Errno> {
-        let skips = if self.is_anew { libc::SYS_getpid as u64 } else { u64::MAX };
+        let getpid = if self.architecture == I386 { GETPID_32 } else { libc::SYS_getpid as u64 };
+        let skips = if self.is_before_filters { getpid } else { u64::MAX };
         let registers = user_regs_struct { orig_rax: skips, rax: value.cast_unsigned(), ..self.before };
-        ptrace::setregs(self.pid, registers).map(|()| self.is_anew)
+        ptrace::setregs(self.pid, registers).map(|()| self.is_before_filters)
     }
 
     /// Has it make its call with other arguments.
@@ -145,6 +182,29 @@ impl Stopped {
     pub(super) fn change(&self, arguments: &[(usize, u64)]) -> Result<(), Errno> {
         ptrace::setregs(self.pid, changed(self.before, arguments))
     }
+}
+
+/// Whether there is memory for arguments.
+pub(super) fn is_prepared(memory: Memory) -> bool {
+    memory.read(SCRATCH).is_ok_and(|mark| &mark == MARK)
+}
+
+/// Has a thread whose call has ended with a wrong file close that, and begin its call again with these registers.
+///
+/// # Errors
+/// `ESRCH` when it was killed.
+pub(super) fn close_and_repeat(
+    pid: Pid,
+    file: u64,
+    now: user_regs_struct,
+    again: user_regs_struct,
+) -> Result<(), Errno> {
+    let signals = mask(pid)?;
+    set_mask(pid, ALL)?;
+    let closed = system_call(pid, now, libc::SYS_close, [file, 0, 0, 0, 0, 0]);
+    ptrace::setregs(pid, again)?;
+    set_mask(pid, signals)?;
+    closed.map(drop)
 }
 
 fn errno(error: rustix::io::Errno) -> Errno {

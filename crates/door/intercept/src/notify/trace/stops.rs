@@ -1,34 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that traces: what it does when a thread of a program stops, and when one is to go on.
 
-use super::stopped::{Stopped, call_of};
+use super::stopped::{AT_CALL_STOP, Stopped, call_of, close_and_repeat};
 use super::{Order, Tracer};
+use crate::failed;
 use crate::notify::filter::Fate;
+use crate::notify::redirect::SYSCALL;
 use crate::notify::source::Call;
-use crate::tracee::{AT_CALL, go_on, refused};
+use crate::tracee::{go_on, refused};
 use libc::{c_int, c_uint, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, fchmod, fstat};
+use rustix::fs::{AtFlags, CWD, Mode, Stat, fchmod, fstat, statat};
 use rustix::io::{read, retry_on_intr};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
 
-/// Why a thread of a program goes on.
+/// Until when a thread of a program goes on.
 #[derive(Clone, Copy)]
 enum Until {
     /// Until its next call that is answered.
     Call,
     /// The same; that call is the one that it is at the beginning of.
     SameCall,
-    /// Until its call has ended, after which the arguments are in their registers again, and what the call came to, unless it is this.
-    End([u64; 6], Option<i64>),
+    /// Until its call has ended.
+    End(End),
+}
+
+/// What is restored where a call ends.
+#[derive(Clone, Copy)]
+struct End {
+    /// The number of the call that the program has made, by which the kernel begins one again.
+    number: u64,
+    arguments: [u64; 6],
+    /// What the call comes to; `None` where that is what the kernel says.
+    value: Option<i64>,
 }
 
 /// A thread of a program.
@@ -38,20 +51,31 @@ enum Thread {
     Waits(u64, Stopped),
 }
 
-/// A file that is open here while a program opens it, too: it is open for writing all the time.
+/// A file that is open here while a program opens it, too: what is open for writing stays that all the time.
 struct Given {
     file: OwnedFd,
+    /// Whether the call can be made once more.
+    is_repeatable: bool,
     /// Its permissions, where they have more than these meanwhile.
     mode: Option<Mode>,
 }
 
 impl Given {
     /// Lets the program open it, whatever its permissions say: the tree has decided.
-    fn new(file: OwnedFd) -> Self {
+    fn new(file: OwnedFd, is_repeatable: bool) -> Self {
         let mode = fstat(&file).map(|found| Mode::from_raw_mode(found.st_mode));
         let lacks = mode.ok().filter(|mode| !mode.contains(Mode::RUSR | Mode::WUSR));
         let mode = lacks.filter(|&mode| fchmod(&file, mode | Mode::RUSR | Mode::WUSR).is_ok());
-        Given { file, mode }
+        Given { file, is_repeatable, mode }
+    }
+}
+
+impl Given {
+    /// Whether a program has opened this file under a number, and not one that has taken its name since.
+    fn is_open_in(&self, pid: Pid, number: u64) -> bool {
+        let identity = |found: Stat| (found.st_dev, found.st_ino);
+        let there = statat(CWD, format!("/proc/{pid}/fd/{number}"), AtFlags::empty()).map(identity);
+        fstat(&self.file).map(identity) == there
     }
 }
 
@@ -71,6 +95,8 @@ pub(super) struct Stops {
     /// Threads stop at calls that are answered only.
     is_filtered: bool,
     threads: HashMap<i32, Thread>,
+    /// Threads that are to stop with their process when their call has ended.
+    stopping: HashSet<i32>,
     /// What threads are opening.
     given: HashMap<i32, Given>,
     /// How many calls have come.
@@ -89,6 +115,10 @@ impl Stops {
         woken: UnixStream,
     ) -> Result<Self, String> {
         let program = Pid::from_raw(child.cast_signed());
+        // A process inherits that it blocks it.
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGCHLD);
+        signals.thread_unblock().map_err(failed("SIGCHLD"))?;
         let mut options = Options::PTRACE_O_TRACESYSGOOD
             | Options::PTRACE_O_EXITKILL
             | Options::PTRACE_O_TRACEFORK
@@ -101,8 +131,8 @@ impl Stops {
             // It is in a call already.
             ptrace::interrupt(program).map_err(|errno| refused(program, errno))?;
         }
-        let (threads, given) = (HashMap::new(), HashMap::new());
-        Ok(Stops { tracer, woken, program, is_filtered, threads, given, count: 0 })
+        let (threads, given, stopping) = (HashMap::new(), HashMap::new(), HashSet::new());
+        Ok(Stops { tracer, woken, program, is_filtered, threads, stopping, given, count: 0 })
     }
 
     /// Does what is to be done until no program is left.
@@ -136,17 +166,20 @@ impl Stops {
             }
             return;
         }
-        // A thread that was killed meanwhile says so later.
-        let _ = match (status >> 16, libc::WSTOPSIG(status)) {
+        let done = match (status >> 16, libc::WSTOPSIG(status)) {
             (libc::PTRACE_EVENT_STOP, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => {
                 go_on(libc::PTRACE_LISTEN, pid, 0)
             }
             (libc::PTRACE_EVENT_EXEC, _) => self.executed(pid),
             (libc::PTRACE_EVENT_SECCOMP, _) => self.at_filter(pid),
-            (0, AT) => self.at_call(pid),
+            (0, AT_CALL_STOP) => self.at_call(pid),
             (0, signal) => go_on(self.how(thread), pid, signal),
             _ => go_on(self.how(thread), pid, 0),
         };
+        if done.is_err_and(|errno| errno != Errno::ESRCH) {
+            // One that was killed meanwhile says so later; no other one may stay where it is.
+            let _ = self.go_on(pid, Until::Call);
+        }
     }
 
     /// It is another program now. Of its threads, the one that called goes on, under the number of the process.
@@ -170,18 +203,48 @@ impl Stops {
     fn at_call(&mut self, pid: Pid) -> Result<(), Errno> {
         let is_end = call_of(pid)?.op == libc::PTRACE_SYSCALL_INFO_EXIT;
         match self.threads.get(&pid.as_raw()) {
-            Some(&Thread::Runs(Until::End([rdi, rsi, rdx, r10, r8, r9], value))) if is_end => {
-                let now = ptrace::getregs(pid)?;
-                let rax = value.map_or(now.rax, i64::cast_unsigned);
-                ptrace::setregs(pid, user_regs_struct { rax, rdi, rsi, rdx, r10, r8, r9, ..now })?;
-                // It goes on when it alone has the file.
-                self.given.remove(&pid.as_raw());
-                self.go_on(pid, Until::Call)
-            }
-            Some(Thread::Runs(Until::End(..))) => go_on(libc::PTRACE_SYSCALL, pid, 0),
+            Some(&Thread::Runs(Until::End(end))) => self.ended(pid, end),
             _ if is_end || self.is_filtered => self.go_on(pid, Until::Call),
             _ => self.called(pid),
         }
+    }
+
+    /// A call has ended that was made in place of that of the program, or with other arguments.
+    fn ended(&mut self, pid: Pid, end: End) -> Result<(), Errno> {
+        let now = ptrace::getregs(pid)?;
+        let [rdi, rsi, rdx, r10, r8, r9] = end.arguments;
+        let own = user_regs_struct { rdi, rsi, rdx, r10, r8, r9, orig_rax: end.number, ..now };
+        // It goes on when it alone has the file.
+        let given = self.given.remove(&pid.as_raw());
+        let is_another = |given: &Given| match now.rax.cast_signed() {
+            error if error == -i64::from(libc::ENOENT) => true,
+            number => number >= 0 && !given.is_open_in(pid, now.rax),
+        };
+        match given.filter(is_another) {
+            None => {
+                let rax = end.value.map_or(now.rax, i64::cast_unsigned);
+                ptrace::setregs(pid, user_regs_struct { rax, ..own })?;
+            }
+            Some(given) => {
+                let again = match given.is_repeatable {
+                    true => user_regs_struct {
+                        rax: end.number,
+                        rip: now.rip - SYSCALL,
+                        orig_rax: u64::MAX,
+                        ..own
+                    },
+                    false => {
+                        user_regs_struct { rax: -i64::from(libc::ESTALE) as u64, orig_rax: u64::MAX, ..own }
+                    }
+                };
+                drop(given);
+                match now.rax.cast_signed() {
+                    0.. => close_and_repeat(pid, now.rax, now, again)?,
+                    _ => ptrace::setregs(pid, again)?,
+                }
+            }
+        }
+        self.go_on(pid, Until::Call)
     }
 
     /// A call begins: one that is answered waits from now on.
@@ -189,10 +252,19 @@ impl Stops {
         let info = call_of(pid)?;
         // SAFETY: it stops at the beginning of a call, or in a filter, whose data begin with the same fields.
         let entry = unsafe { info.u.entry };
-        let stopped = Stopped { pid, before: ptrace::getregs(pid)?, is_anew: !self.is_filtered };
+        let stopped = Stopped {
+            pid,
+            before: ptrace::getregs(pid)?,
+            architecture: info.arch,
+            is_before_filters: !self.is_filtered,
+            stops_with_group: false,
+        };
         match Fate::of(info.arch, entry.nr) {
             Fate::Allowed => return self.go_on(pid, Until::Call),
-            Fate::Unknown => return self.answer(&stopped, -i64::from(libc::ENOSYS)),
+            Fate::Unknown => {
+                let until = answer(&stopped, -i64::from(libc::ENOSYS))?;
+                return self.go_on(pid, until);
+            }
             Fate::Told => {}
         }
         self.count += 1;
@@ -222,41 +294,73 @@ impl Stops {
         let Some(Thread::Waits(id, mut stopped)) = waits.then(|| self.forget(thread)).flatten() else {
             return;
         };
-        let _ = match order {
-            Order::Pass if stopped.is_anew && self.is_filtered => self.go_on(stopped.pid, Until::SameCall),
-            Order::Pass => self.go_on(stopped.pid, Until::Call),
-            Order::Answer(value) => self.answer(&stopped, value),
-            Order::Give(file, close_on_exec) => match stopped.open(file.as_fd(), close_on_exec) {
-                Ok(()) => {
-                    self.given.insert(thread, Given::new(file));
-                    self.go_on(stopped.pid, Until::End(stopped.arguments(), None))
+        if !stopped.is_there() {
+            // It is another program now, which says so, or was killed.
+            return;
+        }
+        let done = self.obey((thread, id), &mut stopped, order);
+        let _ = match done {
+            Ok(Some(until)) => {
+                if stopped.stops_with_group {
+                    self.stopping.insert(thread);
                 }
-                Err(errno) => self.answer(&stopped, -i64::from(errno as i32)),
-            },
+                self.go_on(stopped.pid, until)
+            }
+            // It waits for another order.
+            Ok(None) => {
+                self.tracer.lock().waiting.insert(thread, id);
+                self.threads.insert(thread, Thread::Waits(id, stopped));
+                Ok(())
+            }
+            Err(Errno::ENOEXEC) => self.executed(stopped.pid),
+            Err(errno) => Err(errno),
+        };
+    }
+
+    /// Does what an order says, and answers until when the thread goes on; `None` when it goes on waiting.
+    fn obey(
+        &mut self,
+        (thread, _): (i32, u64),
+        stopped: &mut Stopped,
+        order: Order,
+    ) -> Result<Option<Until>, Errno> {
+        match order {
+            Order::Pass if stopped.is_before_filters && self.is_filtered => Ok(Some(Until::SameCall)),
+            Order::Pass => Ok(Some(Until::Call)),
+            Order::Answer(value) => answer(stopped, value).map(Some),
+            Order::Give(file, close_on_exec, is_repeatable) => {
+                match stopped.open(file.as_fd(), close_on_exec) {
+                    Ok(()) => {
+                        self.given.insert(thread, Given::new(file, is_repeatable));
+                        Ok(Some(Until::End(stopped.end(None))))
+                    }
+                    Err(Errno::ENOEXEC) => Err(Errno::ENOEXEC),
+                    Err(errno) => answer(stopped, -i64::from(errno as i32)).map(Some),
+                }
+            }
+            Order::Prepare(done) => {
+                let prepared = stopped.prepare();
+                let _ = done.send(prepared);
+                if prepared == Err(Errno::ENOEXEC) { Err(Errno::ENOEXEC) } else { Ok(None) }
+            }
             Order::Redirect(bytes, arguments, done) => {
                 let changed = stopped.write(&bytes).and_then(|()| stopped.change(&arguments));
                 let _ = done.send(changed);
                 match changed {
-                    Ok(()) => self.go_on(stopped.pid, Until::End(stopped.arguments(), None)),
-                    Err(errno) => {
-                        self.tracer.lock().waiting.insert(thread, id);
-                        self.threads.insert(thread, Thread::Waits(id, stopped));
-                        Err(errno)
-                    }
+                    Ok(()) => Ok(Some(Until::End(stopped.end(None)))),
+                    Err(Errno::ENOEXEC) => Err(Errno::ENOEXEC),
+                    Err(_) => Ok(None),
                 }
             }
-        };
-    }
-
-    /// Answers a call.
-    fn answer(&mut self, stopped: &Stopped, value: i64) -> Result<(), Errno> {
-        let is_made = stopped.answer(value)?;
-        let end = Until::End(stopped.arguments(), Some(value));
-        self.go_on(stopped.pid, if is_made { end } else { Until::Call })
+        }
     }
 
     fn go_on(&mut self, pid: Pid, until: Until) -> Result<(), Errno> {
         self.threads.insert(pid.as_raw(), Thread::Runs(until));
+        // Any stop but the last one would take it for done.
+        if matches!(until, Until::Call) && self.stopping.remove(&pid.as_raw()) {
+            ptrace::interrupt(pid)?;
+        }
         go_on(self.how(pid.as_raw()), pid, 0)
     }
 
@@ -273,6 +377,7 @@ impl Stops {
     fn forget(&mut self, thread: i32) -> Option<Thread> {
         self.tracer.lock().waiting.remove(&thread);
         self.given.remove(&thread);
+        self.stopping.remove(&thread);
         self.threads.remove(&thread)
     }
 }
@@ -287,8 +392,18 @@ impl Drop for Stops {
     }
 }
 
-/// A stop at a system call.
-const AT: c_int = libc::SIGTRAP | AT_CALL;
+impl Stopped {
+    /// What is restored where its call ends.
+    fn end(&self, value: Option<i64>) -> End {
+        End { number: self.before.orig_rax, arguments: self.arguments(), value }
+    }
+}
+
+/// Answers a call; until when the thread goes on then.
+fn answer(stopped: &Stopped, value: i64) -> Result<Until, Errno> {
+    let is_made = stopped.answer(value)?;
+    Ok(if is_made { Until::End(stopped.end(Some(value))) } else { Until::Call })
+}
 
 /// The next thread that has stopped or ended, and how; `None` when there is none now.
 ///
