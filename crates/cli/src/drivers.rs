@@ -364,6 +364,9 @@ mod tests {
         taken(&outrigger_driver_program::OPTIONS, |k, v| {
             outrigger_driver_program::Options::default().set(k, v)
         });
+        taken(&outrigger_driver_portal::OPTIONS, |k, v| {
+            outrigger_driver_portal::Options::default().set(k, v)
+        });
         taken(&outrigger_driver_null::OPTIONS, |k, v| outrigger_driver_null::Options::default().set(k, v));
         taken(&outrigger_driver_kernel::OPTIONS, |key, value| {
             let value = if key == "erase" { "128k" } else { value };

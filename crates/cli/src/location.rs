@@ -498,6 +498,16 @@ mod tests {
     }
 
     #[test]
+    fn what_names_a_tree_by_an_argument_has_its_paths_behind_two_colons() {
+        let url = |rest: &[u8]| TreeName::Whole(Base::Url { scheme: "portal".into(), rest: rest.into() });
+        assert_eq!(parse("portal:").split(), (url(b""), Vec::new()));
+        assert_eq!(parse("portal:my.conf").split(), (url(b"my.conf"), Vec::new()));
+        assert_eq!(parse("portal:my.conf::/tcp/h/1").split(), (url(b"my.conf"), b"/tcp/h/1".to_vec()));
+        assert_eq!(parse("portal:::/tcp/h/1").split(), (url(b""), b"/tcp/h/1".to_vec()));
+        assert_eq!(parse("portal:").joint(OsStr::new("portal:")), "::/");
+    }
+
+    #[test]
     fn a_pattern_stands_for_the_one_file_that_matches() {
         let dir = tempfile::tempdir().unwrap();
         let pattern = format!("{}/*.deb::/usr", dir.path().display());

@@ -47,8 +47,8 @@ pub(crate) enum Provider {
     Tcp { host: Option<String>, port: Option<u16>, tls: Option<Trust> },
     /// Sockets in a directory of this machine, or one socket.
     Unix(PathBuf),
-    /// A program, which gets so many names of the path as its last arguments.
-    Exec { command: Vec<OsString>, arguments: usize },
+    /// A program, which gets so many names of the path as its last arguments, and runs in this directory.
+    Exec { command: Vec<OsString>, arguments: usize, dir: PathBuf },
     /// Files in a directory of this machine, or one file.
     Fs(PathBuf),
 }
@@ -122,7 +122,10 @@ fn rule(line: &str, base: &Path) -> Result<Option<Rule>> {
         "unix" => Provider::Unix(one_path(provider, rest, base)?),
         "fs" => Provider::Fs(one_path(provider, rest, base)?),
         "exec" if rest.is_empty() => return Err(wrong("exec COMMAND expected")),
-        "exec" => Provider::Exec { command: rest.iter().map(OsString::from).collect(), arguments },
+        "exec" => {
+            let command = rest.iter().map(OsString::from).collect();
+            Provider::Exec { command, arguments, dir: base.to_owned() }
+        }
         other => return Err(wrong(format!("no provider '{other}'; there are tcp, tls, unix, exec and fs"))),
     };
     Ok(Some(Rule { prefix, provider }))
@@ -216,7 +219,10 @@ mod tests {
         assert_eq!(provider("u unix '/run/my dir'"), Provider::Unix("/run/my dir".into()));
         assert_eq!(provider("f fs notes"), Provider::Fs("/base/notes".into()));
         let command = ["sh", "-c", "a b"].map(OsString::from).to_vec();
-        assert_eq!(provider("e/*/* exec sh -c 'a b'"), Provider::Exec { command, arguments: 2 });
+        assert_eq!(
+            provider("e/*/* exec sh -c 'a b'"),
+            Provider::Exec { command, arguments: 2, dir: "/base".into() }
+        );
         assert_eq!(read("\n  # nothing\n\n").expect("empty").rules, []);
         assert_eq!(read(USUAL).expect("the built-in one").rules.len(), 3);
     }

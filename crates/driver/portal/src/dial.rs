@@ -35,8 +35,8 @@ pub(crate) async fn dial(
             let tls = aside(runtime, move || Tls::new(&name, ca.as_deref())).await?;
             Ok(both(tls.wrap(Box::new(stream), options.timeout).await?))
         }
-        Target::Exec(words) => {
-            let (process, output, input) = Process::start(&words, (flags.reads(), flags.writes()))?;
+        Target::Exec { words, dir } => {
+            let (process, output, input) = Process::start((&words, &dir), (flags.reads(), flags.writes()))?;
             let reader = output.map(|output| Box::new(output) as Reader);
             let writer = input.map(|input| Box::new(input) as Writer);
             Ok(Opened::Streams { reader, writer, process: Some(process) })

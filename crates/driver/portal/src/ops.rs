@@ -110,7 +110,7 @@ impl Driver for Portal {
     async fn open(&self, cx: &Cx, op: Open) -> Result<Opened> {
         let target = self.target(op.node).await?;
         // Nobody reads what a server says to a program that only writes.
-        let drains = !op.flags.reads() && !matches!(target, Target::Exec(_));
+        let drains = !op.flags.reads() && !matches!(target, Target::Exec { .. });
         let connection = self.connect(cx, target, op.flags).await?;
         let (handle, connection) = self.add(connection);
         if drains {

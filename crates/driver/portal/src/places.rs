@@ -25,8 +25,8 @@ pub(crate) enum Place {
 pub(crate) enum Target {
     /// A port of a host; with `tls` TLS is spoken there.
     Tcp { host: String, port: u16, tls: Option<Trust> },
-    /// A program and its arguments.
-    Exec(Vec<OsString>),
+    /// A program and its arguments, and where it runs.
+    Exec { words: Vec<OsString>, dir: PathBuf },
     /// A socket or a file of this machine.
     Machine(OnMachine),
 }
@@ -85,10 +85,10 @@ impl Provider {
             Provider::Unix(base) => Some(Place::Machine(OnMachine::new(base, rest, true))),
             Provider::Fs(base) => Some(Place::Machine(OnMachine::new(base, rest, false))),
             Provider::Exec { arguments, .. } if rest.len() < *arguments => Some(Place::MadeUp),
-            Provider::Exec { command, arguments } => {
+            Provider::Exec { command, arguments, dir } => {
                 let last = rest.iter().map(|name| OsString::from_vec(name.to_vec()));
-                let all = command.iter().cloned().chain(last).collect();
-                (rest.len() == *arguments).then_some(Place::File(Target::Exec(all)))
+                let words = command.iter().cloned().chain(last).collect();
+                (rest.len() == *arguments).then_some(Place::File(Target::Exec { words, dir: dir.clone() }))
             }
         }
     }
@@ -159,9 +159,12 @@ mod tests {
 
     #[test]
     fn arguments_of_a_program_are_names() {
-        let command = ["wc", "-l", "--", "-x"].map(OsString::from).to_vec();
+        let words = ["wc", "-l", "--", "-x"].map(OsString::from).to_vec();
         assert_eq!(find("w/* exec wc -l --", "/w"), Some(Place::MadeUp));
-        assert_eq!(find("w/* exec wc -l --", "/w/-x"), Some(Place::File(Target::Exec(command))));
+        assert_eq!(
+            find("w/* exec wc -l --", "/w/-x"),
+            Some(Place::File(Target::Exec { words, dir: "/".into() }))
+        );
         assert_eq!(find("w/* exec wc -l --", "/w/-x/y"), None);
         assert!(matches!(find("w exec wc", "/w"), Some(Place::File(_))));
     }

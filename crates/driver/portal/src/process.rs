@@ -10,6 +10,7 @@ use rustix::process::{
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command as Plain, Stdio};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
@@ -34,7 +35,7 @@ impl Process {
     /// # Errors
     /// Why it cannot be started.
     pub(crate) fn start(
-        words: &[OsString],
+        (words, dir): (&[OsString], &Path),
         (reads, writes): (bool, bool),
     ) -> Result<(Self, Option<ChildStdout>, Option<ChildStdin>)> {
         let [program, arguments @ ..] = words else {
@@ -43,7 +44,7 @@ impl Process {
         let stream = |wanted| if wanted { Stdio::piped() } else { Stdio::null() };
         let mut command = Plain::new(program);
         // Ctrl-C ends what reads the file first, and the program after it.
-        command.args(arguments).process_group(0).stdin(stream(writes)).stdout(stream(reads));
+        command.args(arguments).current_dir(dir).process_group(0).stdin(stream(writes)).stdout(stream(reads));
         command.stderr(Stdio::inherit()).confined(&[]);
         let name = program.display().to_string();
         let mut child = Command::from(command).spawn().map_err(|error| {
