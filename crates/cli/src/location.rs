@@ -493,18 +493,9 @@ mod tests {
         assert_eq!(parse("/etc").split(), (TreeName::Whole(Base::Host("/".into())), b"/etc".to_vec()));
         let (tree, path) = parse("fuse:squashfuse i.sqsh::/usr").split();
         assert_eq!((tree, path), (TreeName::Whole(parse("fuse:squashfuse i.sqsh").base), b"/usr".to_vec()));
+        assert_eq!(parse("portal:c::/h").split(), (TreeName::Whole(parse("portal:c").base), b"/h".to_vec()));
         let (tree, path) = parse("a.deb::/data.tar::/usr").split();
         assert_eq!((tree, path), (TreeName::Inside(Box::new(parse("a.deb::/data.tar"))), b"/usr".to_vec()));
-    }
-
-    #[test]
-    fn what_names_a_tree_by_an_argument_has_its_paths_behind_two_colons() {
-        let url = |rest: &[u8]| TreeName::Whole(Base::Url { scheme: "portal".into(), rest: rest.into() });
-        assert_eq!(parse("portal:").split(), (url(b""), Vec::new()));
-        assert_eq!(parse("portal:my.conf").split(), (url(b"my.conf"), Vec::new()));
-        assert_eq!(parse("portal:my.conf::/tcp/h/1").split(), (url(b"my.conf"), b"/tcp/h/1".to_vec()));
-        assert_eq!(parse("portal:::/tcp/h/1").split(), (url(b""), b"/tcp/h/1".to_vec()));
-        assert_eq!(parse("portal:").joint(OsStr::new("portal:")), "::/");
     }
 
     #[test]
@@ -573,6 +564,7 @@ mod tests {
             ("mem:", ""),
             ("mem:dir", "/"),
             ("fuse:program", "::/"),
+            ("portal:", "::/"),
             ("fuse:program::", "/"),
             ("ftp://host", "/"),
             ("dir", "/"),

@@ -26,7 +26,7 @@ pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 /// What was opened.
 pub(crate) enum Opened {
     /// Streams of a connection or a program.
-    Streams { reader: Option<Reader>, writer: Option<Writer>, process: Option<Process> },
+    Streams { reader: Option<Reader>, writer: Option<Writer>, process: Option<Box<Process>> },
     /// A file of this machine.
     File(File),
 }
@@ -38,7 +38,7 @@ pub(crate) struct Connection {
     /// The stream, until it is closed.
     writing: Option<Mutex<Option<Writer>>>,
     file: Option<Arc<File>>,
-    process: Mutex<Option<Process>>,
+    process: Mutex<Option<Box<Process>>>,
     flags: OpenFlags,
     linger: Duration,
     /// Raised when the file is closed.

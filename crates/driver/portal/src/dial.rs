@@ -39,7 +39,7 @@ pub(crate) async fn dial(
             let (process, output, input) = Process::start((&words, &dir), (flags.reads(), flags.writes()))?;
             let reader = output.map(|output| Box::new(output) as Reader);
             let writer = input.map(|input| Box::new(input) as Writer);
-            Ok(Opened::Streams { reader, writer, process: Some(process) })
+            Ok(Opened::Streams { reader, writer, process: Some(Box::new(process)) })
         }
         Target::Machine(place) if place.sockets => {
             let shown = place.shown();
