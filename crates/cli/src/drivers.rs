@@ -6,7 +6,7 @@ mod program;
 pub use program::{DriverProgram, declare, declared};
 
 use crate::status::Failure;
-use outrigger_core::registry::{DriverInfo, Given, Scheme};
+use outrigger_core::registry::{DriverInfo, Follows, Given, Scheme};
 use outrigger_core::{Errno, Error, OptionTable};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -24,6 +24,7 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_http::DAV_DRIVER,
     outrigger_driver_nfs::DRIVER,
     outrigger_driver_libfuse::DRIVER,
+    outrigger_driver_portal::DRIVER,
     outrigger_driver_program::DRIVER,
     outrigger_driver_null::DRIVER,
     #[cfg(test)]
@@ -179,7 +180,7 @@ impl DriverOptions {
     fn is_elsewhere(&self, own: &DriverInfo, key: &str) -> bool {
         let of = |driver: &DriverInfo| tables(driver).any(|table| table.has(key));
         let is_in_memory = |driver: &DriverInfo| {
-            driver.files.is_none() && driver.schemes.iter().any(|scheme| !scheme.authority)
+            driver.files.is_none() && driver.schemes.iter().any(|scheme| scheme.follows == Follows::Path)
         };
         let mut others = DRIVERS.iter().filter(|driver| !is_in_memory(driver) && driver.name != own.name);
         self.sides.is_some() && !of(own) && others.any(of)
@@ -362,6 +363,9 @@ mod tests {
         taken(&outrigger_layer_cache::OPTIONS, |k, v| outrigger_layer_cache::Options::default().set(k, v));
         taken(&outrigger_driver_program::OPTIONS, |k, v| {
             outrigger_driver_program::Options::default().set(k, v)
+        });
+        taken(&outrigger_driver_portal::OPTIONS, |k, v| {
+            outrigger_driver_portal::Options::default().set(k, v)
         });
         taken(&outrigger_driver_null::OPTIONS, |k, v| outrigger_driver_null::Options::default().set(k, v));
         taken(&outrigger_driver_kernel::OPTIONS, |key, value| {

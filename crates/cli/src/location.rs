@@ -10,7 +10,8 @@
 //! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the
 //! grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
 //! `HOST:PATH` is an error where HOST is a file on this machine: a colon is missing. `sftp://HOST/PATH` is that host all the same.
-//! A scheme of the registry has one tree, whose paths follow the colon (`mem:`), or a tree for each authority (`ftp://HOST/PATH`).
+//! A scheme of the registry has one tree, whose paths follow the colon (`mem:`), a tree for each authority (`ftp://HOST/PATH`), or one for
+//! each argument (`portal:FILE`), whose paths follow `::`.
 //! `NAME:REST` is served by the program that `--driver-program NAME=COMMAND` names in front of the command. The program decides
 //! what REST means, so a path in its tree follows `::`.
 //! `fuse:COMMAND` is refused unless `--allow-programs` stands in front of the command, where no pattern stands.
@@ -220,7 +221,7 @@ impl Location {
             _ if !self.nested.is_empty() => "/",
             Base::Program(_) => "::/",
             Base::Url { scheme, rest } => match Syntax::of(scheme) {
-                Syntax::Program => "::/",
+                Syntax::Argument => "::/",
                 Syntax::Path if rest.is_empty() => "",
                 Syntax::Path | Syntax::Authority => "/",
             },
@@ -246,8 +247,8 @@ impl Location {
     pub fn split(mut self) -> (TreeName, Vec<u8>) {
         if let Some(path) = self.nested.pop() {
             return match self {
-                // The program's tree itself, not one inside a file of it.
-                Location { base, nested } if nested.is_empty() && base.is_of_program() => {
+                // The tree itself, not one inside a file of it.
+                Location { base, nested } if nested.is_empty() && base.has_paths_behind() => {
                     (TreeName::Whole(base), path)
                 }
                 other => (TreeName::Inside(Box::new(other)), path),
@@ -262,7 +263,7 @@ impl Location {
                 let (rest, path) = match Syntax::of(&scheme) {
                     Syntax::Path => (Vec::new(), rest),
                     Syntax::Authority => split_authority(rest),
-                    Syntax::Program => (rest, Vec::new()),
+                    Syntax::Argument => (rest, Vec::new()),
                 };
                 (TreeName::Whole(Base::Url { scheme, rest }), path)
             }
@@ -362,11 +363,11 @@ fn unescaped(part: &[u8]) -> Vec<u8> {
 }
 
 impl Base {
-    /// Whether a program that the user named serves the tree.
-    fn is_of_program(&self) -> bool {
+    /// Whether a path in the tree follows `::`: the tree of a program, and what else says by itself which tree is meant.
+    fn has_paths_behind(&self) -> bool {
         match self {
             Base::Program(_) => true,
-            Base::Url { scheme, .. } => declared(scheme).is_some(),
+            Base::Url { scheme, .. } => Syntax::of(scheme) == Syntax::Argument,
             Base::Host(_) | Base::Remote { .. } => false,
         }
     }
@@ -395,7 +396,7 @@ impl Base {
         if declared(before).is_some() {
             return Base::url(before, after.strip_prefix(b"//").unwrap_or(after));
         }
-        if Syntax::of(before) == Syntax::Path {
+        if matches!(Syntax::of(before), Syntax::Path | Syntax::Argument) {
             return Base::url(before, after);
         }
         if before == "fuse" {
@@ -492,6 +493,7 @@ mod tests {
         assert_eq!(parse("/etc").split(), (TreeName::Whole(Base::Host("/".into())), b"/etc".to_vec()));
         let (tree, path) = parse("fuse:squashfuse i.sqsh::/usr").split();
         assert_eq!((tree, path), (TreeName::Whole(parse("fuse:squashfuse i.sqsh").base), b"/usr".to_vec()));
+        assert_eq!(parse("portal:c::/h").split(), (TreeName::Whole(parse("portal:c").base), b"/h".to_vec()));
         let (tree, path) = parse("a.deb::/data.tar::/usr").split();
         assert_eq!((tree, path), (TreeName::Inside(Box::new(parse("a.deb::/data.tar"))), b"/usr".to_vec()));
     }
@@ -562,6 +564,7 @@ mod tests {
             ("mem:", ""),
             ("mem:dir", "/"),
             ("fuse:program", "::/"),
+            ("portal:", "::/"),
             ("fuse:program::", "/"),
             ("ftp://host", "/"),
             ("dir", "/"),

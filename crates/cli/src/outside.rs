@@ -2,7 +2,7 @@
 //! The driver and the layer of docs/GUIDE.md in the program: one line in each list is all that they take outside of this file.
 
 use outrigger_core::ops::{GetAttr, Lookup, Read, ReadDir};
-use outrigger_core::registry::{DriverInfo, Lasts, LayerInfo, Made, Scheme};
+use outrigger_core::registry::{DriverInfo, Follows, Lasts, LayerInfo, Made, Scheme};
 use outrigger_core::reply::{Attrs, Data, Dirent, Dirents, Entry, Ttl};
 use outrigger_core::{
     Abilities, Answer, Attr, BlockingDriver, Cx, Errno, FileKind, Generation, Identity, Inline, Layer, Name,
@@ -16,7 +16,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "notes:[PATH]",
     schemes: &[Scheme {
         name: "notes",
-        authority: false,
+        follows: Follows::Path,
         lasts: Lasts::Stored,
         open: |_, _, site| {
             let notes = Notes(vec![(Name::try_from("hello")?, b"Hello, world!\n".to_vec())]);

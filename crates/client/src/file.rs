@@ -187,6 +187,11 @@ impl File {
         Ok(self.held.client.call(SetAttr { node: self.held.node, handle: Some(self.handle), attrs })?.attr)
     }
 
+    /// Whether it has no position and no size: what it has must be read to its end, which may never come.
+    pub fn is_stream(&self) -> bool {
+        self.how.contains(OpenHow::STREAM)
+    }
+
     /// Puts its content on stable storage; trees without such a thing accept silently.
     ///
     /// # Errors

@@ -80,14 +80,24 @@ impl DriverInfo {
 pub struct Scheme {
     /// The scheme in lower case.
     pub name: &'static str,
-    /// Whether `//` and an authority follow the colon, as in `ftp://HOST/PATH`: [`Scheme::open`] gets it, with `//` at its end
-    /// where two slashes follow it, and the tree is that of another host. Without authority the scheme has one tree, and what
-    /// follows the colon is a path in it, as in `mem:/PATH`.
-    pub authority: bool,
+    /// What follows the colon.
+    pub follows: Follows,
     /// How long what is in the tree lasts.
     pub lasts: Lasts,
-    /// Opens the tree of this authority, which is empty for a scheme without.
+    /// Opens the tree of this authority or argument, which is empty for a scheme with one tree.
     pub open: Open,
+}
+
+/// What follows the colon of a scheme.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follows {
+    /// A path in the only tree of the scheme, as in `mem:/PATH`.
+    Path,
+    /// `//`, an authority and a path, as in `ftp://HOST/PATH`: [`Scheme::open`] gets the authority, with `//` at its end where two
+    /// slashes follow it, and the tree is that of another host.
+    Authority,
+    /// What says which tree is meant, as in `portal:FILE`; a path in the tree follows `::`.
+    Argument,
 }
 
 /// How long what is in a tree lasts, and so whether a mount of it can have a guard.
@@ -223,6 +233,8 @@ pub struct Site<'a> {
     pub hold: Duration,
     /// Opens other trees, for a layer that needs one beside the one it stands on.
     pub trees: Option<&'a dyn Trees>,
+    /// Whether a tree may start programs that a file names: the user has permitted it.
+    pub may_start_programs: bool,
 }
 
 /// Opens trees by their LOCATIONs.
@@ -248,6 +260,7 @@ impl<'a> Site<'a> {
             cancel: None,
             hold: Duration::ZERO,
             trees: None,
+            may_start_programs: false,
         }
     }
 

@@ -185,6 +185,9 @@ bitflags! {
         const NONSEEKABLE = 4;
         /// The listing of this directory may be cached.
         const CACHE_DIR = 8;
+        /// The file has no position at all: reads and writes by one handle do not wait for each other. With
+        /// [`OpenHow::NONSEEKABLE`].
+        const STREAM = 16;
         /// Closing needs no [`crate::ops::Flush`].
         const NO_FLUSH = 32;
         /// Writes beside the cache may run side by side.

@@ -15,6 +15,7 @@
 use crate::drivers::DRIVERS;
 use crate::location::{Base, Location};
 use outrigger_core::Name;
+use outrigger_core::registry::Follows;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::net::Ipv6Addr;
@@ -115,7 +116,11 @@ fn words(line: &[u8]) -> Result<Vec<Word>, String> {
 pub fn schemes() -> impl Iterator<Item = &'static str> {
     DRIVERS.iter().flat_map(|driver| {
         let by_host = driver.hosts.map(|_| driver.name);
-        let by_scheme = driver.schemes.iter().filter(|scheme| scheme.authority).map(|scheme| scheme.name);
+        let by_scheme = driver
+            .schemes
+            .iter()
+            .filter(|scheme| scheme.follows == Follows::Authority)
+            .map(|scheme| scheme.name);
         by_host.into_iter().chain(by_scheme)
     })
 }

@@ -2,6 +2,7 @@
 //! What follows the colon of a scheme.
 
 use crate::drivers::{self, declared};
+use outrigger_core::registry::Follows;
 use std::borrow::Cow;
 
 /// What follows the colon of a scheme.
@@ -11,19 +12,20 @@ pub enum Syntax {
     Path,
     /// `//`, the authority that serves the tree, and a path in it; also for a scheme that is not known.
     Authority,
-    /// What a driver program takes as the name of its tree.
-    Program,
+    /// What says which tree is meant, to a driver program or to a driver; a path in the tree follows `::`.
+    Argument,
 }
 
 impl Syntax {
     /// That of a scheme by its name.
     pub fn of(scheme: &str) -> Self {
         if declared(scheme).is_some() {
-            return Syntax::Program;
+            return Syntax::Argument;
         }
-        match drivers::scheme(scheme) {
-            Some(scheme) if !scheme.authority => Syntax::Path,
-            _ => Syntax::Authority,
+        match drivers::scheme(scheme).map(|scheme| scheme.follows) {
+            Some(Follows::Path) => Syntax::Path,
+            Some(Follows::Argument) => Syntax::Argument,
+            Some(Follows::Authority) | None => Syntax::Authority,
         }
     }
 }
@@ -44,7 +46,7 @@ pub fn without_password<'a>(scheme: &str, rest: &'a [u8]) -> Cow<'a, [u8]> {
     let authority = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
     let at = authority.iter().rposition(|&byte| byte == b'@').unwrap_or(0);
     let colon = authority[..at].iter().position(|&byte| byte == b':');
-    let known = drivers::scheme(scheme).is_some_and(|scheme| scheme.authority);
+    let known = drivers::scheme(scheme).is_some_and(|scheme| scheme.follows == Follows::Authority);
     match colon.filter(|_| known) {
         Some(colon) => [&rest[..colon], b":***", &rest[at..]].concat().into(),
         None => rest.into(),

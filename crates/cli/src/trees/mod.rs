@@ -24,7 +24,7 @@ use crate::status::Failure;
 use layers::{Cached, HostLayers, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::ops::Locate;
-use outrigger_core::registry::{self, Address, Control, Lasts};
+use outrigger_core::registry::{self, Address, Control, Follows, Lasts};
 use outrigger_core::survive::Word;
 use outrigger_core::{
     Abilities, Answer, Cx, Errno, Error, FileKind, Keep, Node, Notify, OpCode, Request, Runtime, Service,
@@ -146,7 +146,9 @@ pub fn is_lasting(text: &OsStr) -> bool {
 fn is_remote(base: &Base) -> bool {
     match base {
         Base::Remote { .. } => true,
-        Base::Url { scheme: name, .. } => scheme(name).is_some_and(|scheme| scheme.authority),
+        Base::Url { scheme: name, .. } => {
+            scheme(name).is_some_and(|scheme| scheme.follows == Follows::Authority)
+        }
         Base::Host(_) | Base::Program(_) => false,
     }
 }

@@ -68,7 +68,9 @@ impl Trees {
     /// Where a driver stands that opens a tree on `runtime`; with `keep`, the tree outlives this process.
     pub fn site<'a>(&'a self, runtime: &'a Arc<dyn Runtime>, keep: Option<&'a Arc<dyn Keep>>) -> Site<'a> {
         let (serves_others, timeout, hold) = (self.mounts.get(), self.options.timeout, self.hold.get());
-        Site { keep, serves_others, timeout, hold, cancel: Some(&self.cancel), ..Site::new(runtime) }
+        let may_start_programs = self.options.allow_programs;
+        let cancel = Some(&self.cancel);
+        Site { keep, serves_others, timeout, hold, cancel, may_start_programs, ..Site::new(runtime) }
     }
 
     /// How clients of the command ask.

@@ -27,6 +27,7 @@ pub(super) const ALL: &[Layout] = &[
     // Of `NodeTable`, whatever the region is called.
     Layout::new("nodes", 2),
     Layout::new("open-files", 3),
+    Layout::new("portal", 1),
     Layout::new("program", 1),
     Layout::new("remote-handles", 1),
     Layout::new("remote-login", 1),

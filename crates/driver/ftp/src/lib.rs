@@ -76,7 +76,7 @@ pub use host::Host;
 pub use options::{OPTIONS, Options, SHARED};
 
 use crate::session::Dialer;
-use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
+use outrigger_core::registry::{DriverInfo, Follows, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_toolkit_remote::{Authority, FileOptions, FileTree, Readings, Start, Tls, Ways};
 use std::sync::{Arc, OnceLock};
@@ -95,7 +95,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
 
 const FTP: Scheme = Scheme {
     name: "ftp",
-    authority: true,
+    follows: Follows::Authority,
     lasts: Lasts::Stored,
     open: |at, given, site| open(at, given, site, false),
 };

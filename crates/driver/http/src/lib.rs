@@ -93,7 +93,7 @@ pub use host::Host;
 pub use options::{DAV_OPTIONS, INDEX, OPTIONS, Options, set};
 
 use crate::client::Web;
-use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
+use outrigger_core::registry::{DriverInfo, Follows, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, OptionTable, Result, Runtime, Serve, Service};
 use outrigger_toolkit_remote::{Authority, FileOptions, FileTree, Start};
 use std::sync::Arc;
@@ -122,7 +122,7 @@ pub const DAV_DRIVER: DriverInfo = DriverInfo {
 
 const HTTP: Scheme = Scheme {
     name: "http",
-    authority: true,
+    follows: Follows::Authority,
     lasts: Lasts::Stored,
     open: |at, given, site| open(at, given, site, false),
 };

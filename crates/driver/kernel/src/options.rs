@@ -4,7 +4,7 @@
 use crate::Kernel;
 use crate::files;
 use outrigger_core::option::option;
-use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
+use outrigger_core::registry::{DriverInfo, Follows, Lasts, Scheme};
 use outrigger_core::{Errno, Error, OptionTable, Result, parse_size};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     others: "the options of the file system, as in mount(8)",
     schemes: &[Scheme {
         name: "tmpfs",
-        authority: false,
+        follows: Follows::Path,
         lasts: Lasts::Process,
         open: |_, given, _| {
             let mut options = Options::default();

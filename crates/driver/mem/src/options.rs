@@ -3,7 +3,7 @@
 
 use crate::Mem;
 use outrigger_core::option::option;
-use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
+use outrigger_core::registry::{DriverInfo, Follows, Lasts, Scheme};
 use outrigger_core::reply::Ttl;
 use outrigger_core::{Inline, OptionTable, Result, parse_size};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     options: &[&OPTIONS],
     schemes: &[Scheme {
         name: "mem",
-        authority: false,
+        follows: Follows::Path,
         lasts: Lasts::Keep,
         open: |_, given, site| {
             let mut options = Options::default();

@@ -65,7 +65,7 @@ mod unstable;
 pub use options::{OPTIONS, Options};
 
 use crate::inner::Inner;
-use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
+use outrigger_core::registry::{DriverInfo, Follows, Given, Lasts, Scheme, Site};
 use outrigger_core::{Errno, Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_toolkit_remote::Authority;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     cached: true,
-    schemes: &[Scheme { name: "nfs", authority: true, lasts: Lasts::Stored, open }],
+    schemes: &[Scheme { name: "nfs", follows: Follows::Authority, lasts: Lasts::Stored, open }],
     ..DriverInfo::NONE
 };
 

@@ -3,7 +3,7 @@
 
 use crate::Null;
 use outrigger_core::option::option;
-use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
+use outrigger_core::registry::{DriverInfo, Follows, Lasts, Scheme};
 use outrigger_core::{Inline, OptionTable, Result};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     options: &[&OPTIONS],
     schemes: &[Scheme {
         name: "null",
-        authority: false,
+        follows: Follows::Path,
         lasts: Lasts::Stored,
         open: |_, given, site| {
             let mut options = Options::default();

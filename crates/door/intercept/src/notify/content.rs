@@ -91,6 +91,20 @@ struct Writing {
     told: bool,
 }
 
+/// Opens a file in the tree of which there can be a copy.
+///
+/// # Errors
+/// Those of opening it; `EOPNOTSUPP` for a stream.
+pub(crate) fn open_whole(inode: &Inode, flags: OpenFlags) -> Result<File> {
+    let file = inode.open(flags)?;
+    match file.is_stream() {
+        true => {
+            Err(Errno::EOPNOTSUPP.because("a stream has no copy: it needs a mount, or run --via namespace"))
+        }
+        false => Ok(file),
+    }
+}
+
 impl Content {
     /// That of a file that was only looked at.
     pub(crate) fn unknown(path: &[u8], attr: &Attr) -> Self {
@@ -129,7 +143,7 @@ impl Content {
     /// # Errors
     /// Those of reading there and of writing here; `EIO` when the tree gives less than it declares.
     pub(crate) fn fetch(&mut self, to: &OwnedFd, inode: &Inode) -> Result<()> {
-        let fetched = inode.open(OpenFlags::empty()).and_then(|file| {
+        let fetched = open_whole(inode, OpenFlags::empty()).and_then(|file| {
             let (mut reader, mut hash, mut end) = (file.reader(0), DefaultHasher::new(), 0);
             loop {
                 let chunk = reader.chunk()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opening files of trees: the program gets a descriptor of the copy.
 
-use super::content::Content;
+use super::content::{Content, open_whole};
 use super::mirror::{lock, open};
 use super::names::Found;
 use super::process::Process;
@@ -161,7 +161,7 @@ impl Server {
             }
             return Ok(how.reply(file));
         }
-        let file = inode.open(how.of_file() & !OpenFlags::EXCL)?;
+        let file = open_whole(inode, how.of_file() & !OpenFlags::EXCL)?;
         if !how.has(O_TRUNC) {
             self.mirror.fill(&real, inode, &mut guard)?;
         }

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tree in which opening a file makes a connection (portalfs of 4.4BSD; Kantee 2008 has one over puffs).
+//!
+//! A configuration says which prefixes of paths lead to which providers (see `config.rs`): TCP, TLS, UNIX sockets, programs and
+//! files of this machine. Names below a prefix are made up when they are looked for: nothing is asked anywhere, but for those of
+//! sockets and files, which this machine has.
+//!
+//! | operation | what happens |
+//! |---|---|
+//! | lookup, getattr | nothing; for `unix` and `fs` this machine is asked |
+//! | open | the connection is made, or the program is started: it is that of this open file alone |
+//! | read | waits for the next bytes; none is the end |
+//! | write | waits until the other end has taken them, or the system in its place |
+//! | poll | there is something to read once some of it has been received; writing never has to wait |
+//! | flush, fsync | nothing: each close of a duplicate is a flush, and must not end the connection for others |
+//! | release | what was written is sent, the sending side is shut down, and what comes is dropped until the other end closes, or `linger=` is over |
+//! | setattr | a size of 0 and times are accepted without effect |
+//!
+//! * **Files are regular** with a size of 0. The kernel would serve named pipes and devices by itself. They are opened with
+//!   [`OpenHow::DIRECT_IO`] and as streams, so that each read comes here and none has a position.
+//! * **Half of a connection** cannot be closed by a program: a file system has only one close.
+//! * **`exec`**: opened for reading, the program's standard output is read; for writing, its standard input is written; the other one is
+//!   `/dev/null`. A program that fails has the read at the end of its output fail with `EIO`. On close it may end by itself in `linger=`
+//!   if it has had input or has closed its output; otherwise it gets `SIGTERM`, and a second later all of its group `SIGKILL`.
+//! * **The death of the process** that serves a mount ends all connections: `ENOTCONN` for files that are open; what is opened
+//!   anew works.
+//! * **Limits**: `connections=` files are open at once, those that linger included; each has at most 64 KiB received ahead.
+#![forbid(unsafe_code)]
+
+mod config;
+mod connection;
+mod dial;
+mod kept;
+mod machine;
+mod ops;
+mod options;
+mod places;
+mod process;
+
+pub use options::{DRIVER, OPTIONS, Options};
+
+use config::Config;
+use connection::Connection;
+use outrigger_core::registry::Site;
+use outrigger_core::reply::{Attrs, Ttl};
+use outrigger_core::{
+    Attr, Errno, FileKind, Handle, Name, Node, NodeTable, Notify, Result, Runtime, Time, lock,
+};
+use places::{Place, Target};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Room for the names that are known, in bytes; taken as it fills.
+const NAMES: usize = 1 << 28;
+/// So many handles belong to one process that serves a tree.
+const HANDLES: u32 = 40;
+
+/// The driver.
+pub struct Portal {
+    config: Config,
+    options: Options,
+    runtime: Arc<dyn Runtime>,
+    names: NodeTable,
+    open: Mutex<HashMap<u64, Arc<Connection>>>,
+    next: AtomicU64,
+    room: Arc<Semaphore>,
+    notify: Arc<OnceLock<Arc<dyn Notify>>>,
+    owner: (u32, u32),
+    made: Time,
+}
+
+impl Portal {
+    /// A tree as the configuration in `file` says; without a name, the built-in one.
+    ///
+    /// # Errors
+    /// Why the file cannot be read, what is wrong in it, and those of the site's [`Keep`](outrigger_core::Keep).
+    pub fn open(file: &str, options: Options, site: &Site<'_>) -> Result<Self> {
+        let keep = site.keep.map(|keep| &**keep);
+        let (config, process) = kept::read(file, keep, site.may_start_programs)?;
+        let names = match keep {
+            Some(keep) => NodeTable::attach(keep.region("portal-nodes", NAMES / 8)?)?,
+            None => NodeTable::in_memory(NAMES)?,
+        };
+        Ok(Portal {
+            config,
+            room: Arc::new(Semaphore::new(options.connections)),
+            options,
+            made: site.runtime.wall(),
+            runtime: Arc::clone(site.runtime),
+            names,
+            open: Mutex::default(),
+            next: AtomicU64::new((process << HANDLES) + 1),
+            notify: Arc::default(),
+            owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+        })
+    }
+
+    /// What a node leads to.
+    fn place(&self, node: Node) -> Result<Place> {
+        self.find(&self.names.path(node)?)
+    }
+
+    fn find(&self, path: &[Name]) -> Result<Place> {
+        self.config.find(path).ok_or_else(|| {
+            let shown: String = path.iter().map(|name| format!("/{}", name.escape_ascii())).collect();
+            Errno::ENOENT.because(format!("{shown}: the configuration leads nowhere there"))
+        })
+    }
+
+    /// The kind of file at a place, which may have to be asked for.
+    async fn kind(&self, place: Place) -> Result<FileKind> {
+        match place {
+            Place::Above | Place::MadeUp => Ok(FileKind::Directory),
+            Place::File(_) => Ok(FileKind::Regular),
+            Place::Machine(there) => machine::aside(&*self.runtime, move || there.kind()).await,
+        }
+    }
+
+    /// What opening a node connects to.
+    async fn target(&self, node: Node) -> Result<Target> {
+        match self.place(node)? {
+            Place::File(target) => Ok(target),
+            Place::Machine(there) => match self.kind(Place::Machine(there.clone())).await? {
+                FileKind::Directory => Err(Errno::EISDIR.into()),
+                _ => Ok(Target::Machine(there)),
+            },
+            Place::Above | Place::MadeUp => Err(Errno::EISDIR.into()),
+        }
+    }
+
+    fn attrs(&self, node: Node, kind: FileKind) -> Attrs {
+        let permissions = match kind {
+            // Who may read can search.
+            FileKind::Directory => self.options.mode & 0o444 | (self.options.mode & 0o444) >> 2,
+            _ => self.options.mode,
+        };
+        let (links, made) = (if kind == FileKind::Directory { 2 } else { 1 }, self.made);
+        let attr = Attr {
+            ino: node.0,
+            mode: kind.bits() | permissions,
+            nlink: links,
+            uid: self.owner.0,
+            gid: self.owner.1,
+            atime: made,
+            mtime: made,
+            ctime: made,
+            blksize: 1 << 16,
+            ..Attr::default()
+        };
+        Attrs { attr, ttl: Ttl::NEVER }
+    }
+
+    /// Room for one more connection.
+    fn room(&self) -> Result<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).try_acquire_owned().map_err(|_| {
+            let most = self.options.connections;
+            Errno::ENFILE.because(format!("{most} files are open already; connections=N permits more"))
+        })
+    }
+
+    fn add(&self, connection: Connection) -> (Handle, Arc<Connection>) {
+        let (number, connection) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(connection));
+        lock(&self.open).insert(number, Arc::clone(&connection));
+        (Handle(number), connection)
+    }
+
+    fn connection(&self, handle: Handle) -> Result<Arc<Connection>> {
+        let found = lock(&self.open).get(&handle.0).cloned();
+        found.ok_or_else(|| {
+            Errno::ENOTCONN
+                .because("the connection has ended with the process that made it: open the file again")
+        })
+    }
+}
