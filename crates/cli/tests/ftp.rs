@@ -387,7 +387,7 @@ fn synchronising_a_directory_stores_what_waits() {
         far.mount(&["-o", "write=3600"]);
         fs::write(far.place.at("m/f"), "new").unwrap();
         assert!(!far.server.root().join("f").exists());
-        fs::File::open(far.place.at("m")).unwrap().sync_all().unwrap();
+        File::open(far.place.at("m")).unwrap().sync_all().unwrap();
         assert_eq!(fs::read_to_string(far.server.root().join("f")).unwrap(), "new", "{kind:?}");
     }
 }
