@@ -27,7 +27,9 @@ impl Dialect {
 
     /// The dialect of this name.
     pub fn of(name: &[u8]) -> Option<Self> {
-        [Dialect::Plain, Dialect::Unix, Dialect::Linux].into_iter().find(|known| known.name().as_bytes() == name)
+        [Dialect::Plain, Dialect::Unix, Dialect::Linux]
+            .into_iter()
+            .find(|known| known.name().as_bytes() == name)
     }
 }
 
