@@ -10,6 +10,7 @@
 //! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the
 //! grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
 //! `HOST:PATH` is an error where HOST is a file on this machine: a colon is missing. `sftp://HOST/PATH` is that host all the same.
+//! `SCHEME:unix:PATH` is a tree of a server that listens at a socket of this machine: the socket, and a path in the tree (`9p:unix:/run/sock/dir`).
 //! A scheme of the registry has one tree, whose paths follow the colon (`mem:`), or a tree for each authority (`ftp://HOST/PATH`).
 //! `NAME:REST` is served by the program that `--driver-program NAME=COMMAND` names in front of the command. The program decides
 //! what REST means, so a path in its tree follows `::`.
@@ -24,7 +25,7 @@ mod url;
 
 pub use url::{decoded, without_password};
 
-use crate::drivers::declared;
+use crate::drivers::{self, declared};
 use crate::status::Failure;
 use host::{after_sftp, check_authority, is_host, split_port};
 pub use spelling::Spelling;
@@ -36,7 +37,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use url::{Syntax, split_authority};
+use url::{Syntax, socket, split_authority};
 
 /// A parsed LOCATION.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -401,6 +402,12 @@ impl Base {
         if before == "fuse" {
             return Base::Program(String::from_utf8_lossy(after).into_owned());
         }
+        if Syntax::of(before) == Syntax::Authority
+            && drivers::scheme(before).is_some()
+            && let Some(path) = after.strip_prefix(b"unix:")
+        {
+            return Base::url(before, &socket(path));
+        }
         let scheme = before.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         match after.strip_prefix(b"//").filter(|_| scheme) {
             Some(rest) => Base::url(before, rest),
@@ -573,6 +580,21 @@ mod tests {
             assert_eq!(tree, whole.split().0, "{text}");
             assert!(path.ends_with(b"name"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_socket_of_this_machine_is_an_authority_and_what_follows_it_a_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("a b");
+        let _listener = std::os::unix::net::UnixListener::bind(&at).unwrap();
+        for (path, inside) in [("", ""), ("/d/50%", "/d/50%")] {
+            let (name, found) = parse(&format!("9p:unix:{}{path}", at.display())).split();
+            let TreeName::Whole(Base::Url { scheme, rest }) = name else { panic!("{path}") };
+            let encoded = format!("unix:{}%2Fa%20b", dir.path().display().to_string().replace('/', "%2F"));
+            assert_eq!((&*scheme, &*rest, &*found), ("9p", encoded.as_bytes(), inside.as_bytes()), "{path}");
+        }
+        let absent = parse("9p:unix:/nowhere/s");
+        assert_eq!(absent.base, Base::url("9p", "unix:%2Fnowhere%2Fs"));
     }
 
     #[test]

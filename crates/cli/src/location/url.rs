@@ -3,6 +3,9 @@
 
 use crate::drivers::{self, declared};
 use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 
 /// What follows the colon of a scheme.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,23 @@ pub fn split_authority(mut rest: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
         Some(at_root) if at_root.starts_with(b"/") => ([&rest[..], b"//"].concat(), at_root.to_vec()),
         _ => (rest, path),
     }
+}
+
+/// As the authority of a tree, and a path in it: what follows `SCHEME:unix:` is a socket of this machine, or something in the tree that
+/// is served there.
+pub fn socket(path: &[u8]) -> Vec<u8> {
+    let is_socket = |end: &usize| {
+        let kind = std::fs::metadata(OsStr::from_bytes(&path[..*end])).map(|found| found.file_type());
+        kind.is_ok_and(|kind| kind.is_socket())
+    };
+    let ends = (0..path.len()).filter(|&at| path[at] == b'/').chain([path.len()]);
+    let end = ends.filter(|&end| end > 0).find(is_socket).unwrap_or(path.len());
+    let encode = |bytes: &[u8], kept: &[u8]| -> Vec<u8> {
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte) || kept.contains(byte);
+        let one = |byte: &u8| if plain(byte) { vec![*byte] } else { format!("%{byte:02X}").into_bytes() };
+        bytes.iter().flat_map(one).collect()
+    };
+    [&b"unix:"[..], &encode(&path[..end], b""), &encode(&path[end..], b"/")].concat()
 }
 
 /// What follows `://`, with stars for the password of a host: it is shown in messages, and as the source of a mount.

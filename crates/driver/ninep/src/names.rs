@@ -10,7 +10,8 @@ use outrigger_core::ops::{Create, Link, MkDir, MkNod, Open, OpenFlags, Rename, R
 use outrigger_core::reply::{Created, Entry};
 use outrigger_core::{Attr, Cx, Errno, Name, Node, Result};
 use outrigger_proto_ninep::{
-    AttrMask, Call, Text, Tgetattr, Tlcreate, Tlink, Tmkdir, Tmknod, Trenameat, Tsymlink, Tunlinkat,
+    AttrMask, Call, QidKind, Text, Tgetattr, Tlcreate, Tlink, Tmkdir, Tmknod, Tremove, Trename, Trenameat,
+    Tsymlink, Tunlinkat, UNLINK_DIRECTORY,
 };
 use outrigger_toolkit_remote::KnownFile;
 use std::sync::Arc;
@@ -107,7 +108,11 @@ impl Inner {
         let uid = self.uid(cx);
         self.with(|session| async move {
             let (fid, name) = self.place(&session, uid, dir, name).await?;
-            session.change(Tunlinkat { dfid: fid.number, name, flags }).await.map(drop)
+            let call = Tunlinkat { dfid: fid.number, name: name.clone(), flags };
+            match session.change_at(call).await? {
+                Some(_) => Ok(()),
+                None => remove_by_fid(&session, fid.number, name, flags).await,
+            }
         })
         .await?;
         let node = self.files.table().get(dir, name);
@@ -132,8 +137,18 @@ impl Inner {
                     Err(fault) => return Err(fault),
                 }
             }
-            let call = Trenameat { old_dfid: old.number, old_name, new_dfid: new.number, new_name };
-            session.change(call).await.map(drop)
+            let to = (new.number, new_name.clone());
+            let call = Trenameat {
+                old_dfid: old.number,
+                old_name: old_name.clone(),
+                new_dfid: new.number,
+                new_name,
+            };
+            if session.change_at(call).await?.is_some() {
+                return Ok(());
+            }
+            let (moved, _) = session.walk_to(old.number, &[old_name]).await?;
+            session.change(Trename { fid: moved.number, dfid: to.0, name: to.1 }).await.map(drop)
         })
         .await?;
         let table = self.files.table();
@@ -146,6 +161,20 @@ impl Inner {
         self.lost_name(target);
         Ok(())
     }
+}
+
+/// Removes a name at a server that only removes files by their fids, whatever kind they are of.
+async fn remove_by_fid(session: &Arc<Session>, dir: u32, name: Text, flags: u32) -> Result<(), Fault> {
+    let (file, qid) = session.walk_to(dir, &[name]).await?;
+    let is_directory = qid.is_some_and(|qid| qid.kind.contains(QidKind::DIRECTORY));
+    match (is_directory, flags & UNLINK_DIRECTORY != 0) {
+        (true, false) => return Err(Errno::EISDIR.into()),
+        (false, true) => return Err(Errno::ENOTDIR.into()),
+        _ => {}
+    }
+    // Whatever is answered, the fid is gone.
+    file.forget();
+    session.change(Tremove { fid: file.number }).await.map(drop)
 }
 
 /// What a new name leads to.

@@ -96,6 +96,8 @@ pub(crate) struct Session {
     roots: AsyncMutex<HashMap<(u32, Vec<u8>), u32>>,
     /// Whether a request for what a walk leads to, sent right behind the walk, finds it done.
     is_in_order: AtomicBool,
+    /// Whether the server lacks the requests that name a file by its directory and name (`Tunlinkat`, `Trenameat`).
+    lacks_at: AtomicBool,
 }
 
 #[derive(Default)]
@@ -181,6 +183,7 @@ impl Session {
             room: Arc::new(Semaphore::new(FIDS)),
             roots: AsyncMutex::default(),
             is_in_order: AtomicBool::new(true),
+            lacks_at: AtomicBool::new(false),
         }))
     }
 
@@ -215,6 +218,20 @@ impl Session {
                 ))))
             }
             Err(lost) => Err(self.lost(&lost)),
+        }
+    }
+
+    /// Asks for a change by names in directories, if the server has such requests: `None` where it does not.
+    pub(crate) async fn change_at<C: Call>(&self, call: C) -> Result<Option<C::Reply>, Fault> {
+        if self.lacks_at.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match self.change(call).await {
+            Err(Fault::Known(error)) if error.errno == Errno::EOPNOTSUPP => {
+                self.lacks_at.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            changed => changed.map(Some),
         }
     }
 
