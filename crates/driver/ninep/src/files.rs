@@ -197,6 +197,7 @@ impl Inner {
             let fid = match by {
                 Some(handle) => {
                     open = self.fid_of(&session, op.node, handle).await?;
+                    self.told_of(&session, op.node, open.fid.number).await?;
                     open.fid.number
                 }
                 None => {

@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::wire::{Fault, Fid, Session};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Attr, Cx, Errno, FileKind, Handle, Keep, Name, Node, NodeTable, Result, Runtime};
-use outrigger_proto_ninep::{AttrMask, Call, Qid, Text, Tgetattr};
+use outrigger_proto_ninep::{self as ninep, AttrMask, Call, Qid, Text, Tgetattr};
 use outrigger_toolkit_remote::{HandleTable, KnownFile, NodeLocks, OpenFiles, Outage, hash, own_credentials};
 use std::sync::Arc;
 use tokio::sync::Mutex as AsyncMutex;
@@ -167,7 +167,7 @@ impl Inner {
         let told = self.with(|session| async move {
             if let Some(handle) = handle {
                 let file = self.fid_of(&session, node, handle).await?;
-                return Ok(Some(session.ask(ask(file.fid.number)).await?.attrs));
+                return self.told_of(&session, node, file.fid.number).await.map(Some);
             }
             match self.files.get(node).is_some_and(|known| is_above(&known)) {
                 true => Ok(None),
@@ -175,10 +175,30 @@ impl Inner {
             }
         });
         let attr = match told.await? {
-            Some(attrs) => convert::attr(&attrs),
+            Some(attrs) => {
+                convert::known(&attrs)?;
+                convert::attr(&attrs)
+            }
             None => above(&self.files.table().path(node)?)?.1,
         };
         Ok(Attrs { attr, ttl: Ttl::SECOND })
+    }
+
+    /// The attributes of an open file: servers that look for them under the name that it had may tell those of another one.
+    pub(crate) async fn told_of(
+        &self,
+        session: &Session,
+        node: Node,
+        fid: u32,
+    ) -> Result<ninep::Attrs, Fault> {
+        let told = session.ask(Tgetattr { fid, mask: AttrMask::BASIC }).await?.attrs;
+        let handle = convert::handle(&told.qid);
+        match self.files.get(node).is_none_or(|known| known.handle().starts_with(&handle)) {
+            true => Ok(told),
+            false => Err(Errno::ESTALE
+                .because("the server takes the file that has its name now for the open one")
+                .into()),
+        }
     }
 
     /// A handle of a node that has no name any more.
