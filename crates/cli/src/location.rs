@@ -583,21 +583,6 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_this_machine_is_an_authority_and_what_follows_it_a_path() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = dir.path().join("a b");
-        let _listener = std::os::unix::net::UnixListener::bind(&at).unwrap();
-        for (path, inside) in [("", ""), ("/d/50%", "/d/50%")] {
-            let (name, found) = parse(&format!("9p:unix:{}{path}", at.display())).split();
-            let TreeName::Whole(Base::Url { scheme, rest }) = name else { panic!("{path}") };
-            let encoded = format!("unix:{}%2Fa%20b", dir.path().display().to_string().replace('/', "%2F"));
-            assert_eq!((&*scheme, &*rest, &*found), ("9p", encoded.as_bytes(), inside.as_bytes()), "{path}");
-        }
-        let absent = parse("9p:unix:/nowhere/s");
-        assert_eq!(absent.base, Base::url("9p", "unix:%2Fnowhere%2Fs"));
-    }
-
-    #[test]
     fn names_below_a_url_are_encoded_in_whatever_case_its_scheme_is() {
         for text in ["sftp://h/a", "SFTP://h/a", "Sftp://u@[::1]/a", "FTP://h/a"] {
             assert_eq!(parse(text).spelling(OsStr::new(text)), Spelling::Encoded, "{text}");

@@ -92,7 +92,7 @@ fn a_mount_goes_on_when_its_process_is_killed() {
     fs::write(far.server.root().join("f"), "content").unwrap();
     place.run(&["mount", &far.location(""), "m"]).ok();
     let file = fs::File::open(place.at("m/f")).unwrap();
-    kill_server(place, "m");
+    kill_server(place, "KILL");
     assert_eq!(std::io::read_to_string(&file).unwrap(), "content");
     fs::write(place.at("m/g"), "more").unwrap();
     place.run(&["umount", "m"]).ok();

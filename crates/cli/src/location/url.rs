@@ -90,3 +90,21 @@ pub fn decoded(text: &[u8]) -> Vec<u8> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_of_this_machine_is_an_authority_and_what_follows_it_a_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("a b");
+        let _listener = std::os::unix::net::UnixListener::bind(&at).unwrap();
+        let encoded = format!("unix:{}%2Fa%20b", dir.path().display().to_string().replace('/', "%2F"));
+        for (path, inside) in [("", ""), ("/d/50%", "/d/50%")] {
+            let text = socket(format!("{}{path}", at.display()).as_bytes());
+            assert_eq!(split_authority(text), (encoded.clone().into_bytes(), inside.as_bytes().to_vec()));
+        }
+        assert_eq!(socket(b"/nowhere/s"), b"unix:%2Fnowhere%2Fs");
+    }
+}
