@@ -94,6 +94,7 @@ fn a_mount_goes_on_when_its_process_is_killed() {
     let file = fs::File::open(place.at("m/f")).unwrap();
     kill_server(place, "KILL");
     assert_eq!(std::io::read_to_string(&file).unwrap(), "content");
+    drop(file);
     fs::write(place.at("m/g"), "more").unwrap();
     place.run(&["umount", "m"]).ok();
     assert_eq!(fs::read(far.server.root().join("g")).unwrap(), b"more");

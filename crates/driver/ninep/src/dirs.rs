@@ -17,7 +17,7 @@ const DIRECTORY: u32 = 0o200_000;
 /// What a name takes in memory beside its bytes, twice while names are put in order.
 const ITEM: usize = 256;
 /// How many names are looked up at once.
-const AT_ONCE: usize = 512;
+const AT_ONCE: usize = 256;
 
 /// A name that is listed.
 #[derive(Debug, Clone)]

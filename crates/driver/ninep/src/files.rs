@@ -7,13 +7,12 @@ use crate::wire::{Fault, Fid, IO_MAX, Session};
 use bytes::{Bytes, BytesMut};
 use outrigger_core::ops::{Open, OpenFlags, Read, SetAttr, SetXattr, Write};
 use outrigger_core::reply::{Attrs, OpenHow, Opened, Ttl};
-use outrigger_core::{BoxFuture, Cx, Errno, FileKind, Handle, Node, Payload, Result};
+use outrigger_core::{BoxFuture, Cx, Errno, FileKind, Handle, Node, Payload, Result, lock};
 use outrigger_proto_ninep::{
     AttrMask, Tclunk, Text, Tfsync, Tgetattr, Tlopen, Tread, Tsetattr, Txattrcreate, Txattrwalk,
 };
 use outrigger_toolkit_remote::{WasOpen, pieces, together};
-use std::sync::Arc;
-use tokio::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// How a file is opened at the server: what is beside these flags is done here, or not at all.
 const SENT: OpenFlags = OpenFlags::WRITE_ONLY
@@ -96,9 +95,9 @@ impl Inner {
         handle: Handle,
     ) -> Result<Arc<OpenFid>, Fault> {
         let file = self.open.get(handle)?;
-        let mut by = file.by.lock().await;
-        if let Some(open) = by.as_ref().filter(|open| Arc::ptr_eq(&open.fid.session, session)) {
-            return Ok(Arc::clone(open));
+        let present = lock(&file.by).clone();
+        if let Some(open) = present.filter(|open| Arc::ptr_eq(&open.fid.session, session)) {
+            return Ok(open);
         }
         if self.open.is_removed(node) {
             let why = "the file has lost its name while it was open, and the connection by which it was open";
@@ -108,7 +107,8 @@ impl Inner {
         let flags = sent(file.flags - OpenFlags::TRUNC);
         let opened = session.ask(Tlopen { fid: fid.number, flags }).await?;
         let open = Arc::new(OpenFid::new(fid, opened.iounit));
-        *by = Some(Arc::clone(&open));
+        // Another request may have opened it meanwhile: either will do.
+        *lock(&file.by) = Some(Arc::clone(&open));
         Ok(open)
     }
 

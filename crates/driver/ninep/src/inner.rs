@@ -4,25 +4,27 @@
 use crate::convert;
 use crate::dirs::Dirs;
 use crate::files::OpenFile;
-use crate::link::{Place, text};
+use crate::link::{Place, Present, text};
 use crate::options::Options;
 use crate::wire::{Fault, Fid, Session};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
-use outrigger_core::{Attr, Cx, Errno, FileKind, Handle, Keep, Name, Node, NodeTable, Result, Runtime};
+use outrigger_core::{Attr, Cx, Errno, FileKind, Handle, Keep, Name, Node, NodeTable, Result, Runtime, lock};
 use outrigger_proto_ninep::{self as ninep, AttrMask, Call, Qid, Text, Tgetattr};
 use outrigger_toolkit_remote::{HandleTable, KnownFile, NodeLocks, OpenFiles, Outage, hash, own_credentials};
-use std::sync::Arc;
-use tokio::sync::Mutex as AsyncMutex;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 
 /// A tree of a server.
 pub(crate) struct Inner {
     pub(crate) place: Place,
     pub(crate) options: Options,
     pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) present: Arc<AsyncMutex<Option<Arc<Session>>>>,
+    pub(crate) present: Arc<Mutex<Present>>,
     pub(crate) outage: Arc<Outage>,
     /// What the server calls the tree; `None` where paths begin with that.
     pub(crate) aname: Option<Vec<u8>>,
+    /// What the server has attached to, where paths begin with that.
+    pub(crate) trees: Mutex<HashSet<Vec<u8>>>,
     pub(crate) uname: String,
     pub(crate) own_uid: u32,
     pub(crate) files: HandleTable,
@@ -53,6 +55,7 @@ impl Inner {
             present: Arc::default(),
             outage: Arc::new(outage),
             aname: None,
+            trees: Mutex::default(),
             uname: uname.unwrap_or_default(),
             own_uid: own_credentials().uid,
             files,
@@ -224,8 +227,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Ok(present) = self.present.try_lock() {
-            present.iter().for_each(|session| session.mux.finish());
+        if let Present::Open(session) = &*lock(&self.present) {
+            session.mux.finish();
         }
     }
 }

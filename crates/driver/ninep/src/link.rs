@@ -3,13 +3,13 @@
 
 use crate::inner::Inner;
 use crate::wire::{Fault, Session};
-use outrigger_core::{Cx, Errno, Error, Name, Result};
+use outrigger_core::{Cx, Errno, Error, Name, Result, lock};
 use outrigger_proto_ninep::Text;
 use outrigger_toolkit_remote::{Authority, Stream, connect_tcp, repeated, within};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 /// The port of 9P servers.
 const PORT: u16 = 564;
@@ -19,6 +19,16 @@ const PORT: u16 = 564;
 pub(crate) enum Place {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
+}
+
+/// What is known of the connection.
+#[derive(Default)]
+pub(crate) enum Present {
+    #[default]
+    None,
+    /// It is being made.
+    Dialing(watch::Receiver<Option<Result<Arc<Session>>>>),
+    Open(Arc<Session>),
 }
 
 impl Place {
@@ -63,12 +73,26 @@ impl Inner {
 
     /// The connection; made when there is none, by a task of its own: where the runtime is, and whoever waits for it.
     async fn session(&self) -> Result<Arc<Session>> {
-        let mut present = Arc::clone(&self.present).lock_owned().await;
-        if let Some(session) = present.as_ref().filter(|session| session.mux.is_open()) {
-            return Ok(Arc::clone(session));
-        }
-        let (sender, receiver) = oneshot::channel();
-        let (outage, place) = (Arc::clone(&self.outage), self.place.clone());
+        let mut dialed = {
+            let mut present = lock(&self.present);
+            match &*present {
+                Present::Open(session) if session.mux.is_open() => return Ok(Arc::clone(session)),
+                Present::Dialing(dialed) => dialed.clone(),
+                _ => {
+                    let (sender, dialed) = watch::channel(None);
+                    *present = Present::Dialing(dialed.clone());
+                    self.dial(sender);
+                    dialed
+                }
+            }
+        };
+        let outcome = dialed.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or_else(|| Err(Errno::ENOTCONN.because("the program is ending")))
+    }
+
+    fn dial(&self, sender: watch::Sender<Option<Result<Arc<Session>>>>) {
+        let (present, outage, place) =
+            (Arc::clone(&self.present), Arc::clone(&self.outage), self.place.clone());
         let (runtime, limit) = (Arc::clone(&self.runtime), self.options.timeout);
         self.runtime.spawn(Box::pin(async move {
             let dial = async || {
@@ -76,10 +100,10 @@ impl Inner {
                 Session::start(stream(&place, limit).await?, limit, spawn).await
             };
             let dialed = outage.connect(limit, dial).await;
-            *present = dialed.as_ref().ok().cloned();
-            let _ = sender.send(dialed);
+            *lock(&present) =
+                dialed.as_ref().map_or(Present::None, |session| Present::Open(Arc::clone(session)));
+            sender.send_replace(Some(dialed));
         }));
-        receiver.await.unwrap_or_else(|_| Err(Errno::ENOTCONN.because("the program is ending")))
     }
 
     /// The user who asks, as the server gets it: as root the one whom the request is of.
@@ -102,12 +126,24 @@ impl Inner {
         if let Some(aname) = &self.aname {
             return Ok(Some((session.root(uid, &self.uname, aname).await?, rest(0)?)));
         }
-        let mut aname = Vec::new();
-        for (at, name) in names.iter().enumerate() {
-            aname.push(b'/');
-            aname.extend_from_slice(name);
+        let ends = || {
+            let mut path = Vec::new();
+            names.iter().enumerate().map(move |(at, name)| {
+                path.push(b'/');
+                path.extend_from_slice(name);
+                (at + 1, path.clone())
+            })
+        };
+        let known = ends().find(|(_, aname)| lock(&self.trees).contains(aname));
+        if let Some((end, aname)) = known {
+            return Ok(Some((session.root(uid, &self.uname, &aname).await?, rest(end)?)));
+        }
+        for (end, aname) in ends() {
             match session.root(uid, &self.uname, &aname).await {
-                Ok(root) => return Ok(Some((root, rest(at + 1)?))),
+                Ok(root) => {
+                    lock(&self.trees).insert(aname);
+                    return Ok(Some((root, rest(end)?)));
+                }
                 Err(lost @ Fault::Lost(_)) => return Err(lost),
                 Err(_) => {}
             }

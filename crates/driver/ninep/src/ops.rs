@@ -50,7 +50,7 @@ impl Driver for NineP {
         Abilities {
             identity: Identity::ByPath,
             cookies_by_name: true,
-            parallel: Parallel { reads: 16, listings: 16 },
+            parallel: Parallel { reads: 16, listings: 8 },
             negative_ttl: Ttl::SECOND,
             ..Abilities::new("9p", self.0.place.shown(), OPS)
         }

@@ -11,18 +11,20 @@ use outrigger_proto_ninep::{
 };
 use outrigger_proto_ninep::{Qid, Text};
 use outrigger_toolkit_remote::{Stream, within};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The most content in one message, in bytes.
 pub(crate) const IO_MAX: u32 = 1 << 20;
 /// The least that a server may want messages to be: a name and what is beside it must fit in.
 const MESSAGE_MIN: u32 = 4096;
-/// How many fids there are at once: servers keep something of each.
+/// How many fids there are at once, since servers keep something of each, and how many requests: more than listings ask for side by
+/// side.
 const FIDS: usize = 4096;
 
 /// Why something was not done: the server says so, or the connection was lost.
@@ -93,7 +95,7 @@ pub(crate) struct Session {
     fids: Mutex<Fids>,
     room: Arc<Semaphore>,
     /// The roots of trees, by user and name; for as long as the connection is there.
-    roots: AsyncMutex<HashMap<(u32, Vec<u8>), u32>>,
+    roots: Mutex<HashMap<(u32, Vec<u8>), u32>>,
     /// Whether a request for what a walk leads to, sent right behind the walk, finds it done.
     is_in_order: AtomicBool,
     /// Whether the server lacks the requests that name a file by its directory and name (`Tunlinkat`, `Trenameat`).
@@ -129,10 +131,9 @@ pub(crate) struct Fid {
 
 impl Drop for Fid {
     fn drop(&mut self) {
-        lock(&self.session.fids).used.remove(&self.number);
-        if self.is_known.load(Ordering::Relaxed) {
-            let head = Request::from(Tclunk { fid: self.number }).encode(NO_TAG, Dialect::Linux);
-            self.session.mux.send(Frame::first(head));
+        match self.is_known.load(Ordering::Relaxed) {
+            true => self.session.clunk(self.number),
+            false => _ = lock(&self.session.fids).used.remove(&self.number),
         }
     }
 }
@@ -174,14 +175,14 @@ impl Session {
         let answer =
             answer.await?.ok_or_else(|| Errno::EPROTO.because("the server hangs up: it may not speak 9P"))?;
         let msize = agreed(&answer)?;
-        let (mux, connection) = framed.start(Limits { patience: limit, ..Limits::default() });
+        let (mux, connection) = framed.start(Limits { requests: FIDS, patience: limit, ..Limits::default() });
         spawn(connection);
         Ok(Arc::new(Session {
             mux,
             msize,
             fids: Mutex::default(),
             room: Arc::new(Semaphore::new(FIDS)),
-            roots: AsyncMutex::default(),
+            roots: Mutex::default(),
             is_in_order: AtomicBool::new(true),
             lacks_at: AtomicBool::new(false),
         }))
@@ -273,22 +274,34 @@ impl Session {
         Fault::Lost(errno.because(lost.to_string()))
     }
 
-    /// The root of the tree called `aname`, for a user.
+    /// The root of the tree called `aname`, for a user. Nothing waits for another request here: who asks for that may have to be asked
+    /// first.
     pub(crate) async fn root(self: &Arc<Self>, uid: u32, uname: &str, aname: &[u8]) -> Result<u32, Fault> {
-        let mut roots = self.roots.lock().await;
         let key = (uid, aname.to_vec());
-        if let Some(&fid) = roots.get(&key) {
+        if let Some(&fid) = lock(&self.roots).get(&key) {
             return Ok(fid);
         }
         let text = |bytes: &[u8]| Text::new(bytes.to_vec()).ok_or(Errno::ENAMETOOLONG);
         let (uname, aname) = (text(uname.as_bytes())?, text(aname)?);
         let fid = lock(&self.fids).take();
         let attached = self.ask(Tattach { fid, afid: NO_FID, uname, aname, n_uname: Some(uid) }).await;
-        match attached {
-            Ok(_) => _ = roots.insert(key, fid),
-            Err(_) => _ = lock(&self.fids).used.remove(&fid),
+        if let Err(fault) = attached {
+            lock(&self.fids).used.remove(&fid);
+            return Err(fault);
         }
-        attached.map(|_| fid)
+        match lock(&self.roots).entry(key) {
+            Entry::Vacant(place) => Ok(*place.insert(fid)),
+            Entry::Occupied(other) => {
+                self.clunk(fid);
+                Ok(*other.get())
+            }
+        }
+    }
+
+    /// Gives a fid back.
+    fn clunk(&self, fid: u32) {
+        lock(&self.fids).used.remove(&fid);
+        self.mux.send(Frame::first(Request::from(Tclunk { fid }).encode(NO_TAG, Dialect::Linux)));
     }
 
     /// What `names` below a fid lead to, one below the other: its fid and identity. `and` is asked for about it at the same time, and
