@@ -45,14 +45,19 @@ const OPS: OpSet = OpSet::of(&[
     OpCode::Locate,
 ]);
 
+/// What `noxattr` leaves out.
+const XATTRS: OpSet =
+    OpSet::of(&[OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr]);
+
 impl Driver for NineP {
     fn abilities(&self) -> Abilities {
+        let ops = if self.0.options.noxattr { OPS.without(XATTRS) } else { OPS };
         Abilities {
             identity: Identity::ByPath,
             cookies_by_name: true,
             parallel: Parallel { reads: 16, listings: 8 },
             negative_ttl: Ttl::SECOND,
-            ..Abilities::new("9p", self.0.place.shown(), OPS)
+            ..Abilities::new("9p", self.0.place.shown(), ops)
         }
     }
 

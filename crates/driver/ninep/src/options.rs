@@ -28,6 +28,12 @@ pub const OPTIONS: OptionTable = OptionTable {
             "30",
             "how long the server may say nothing to a request, and how long one that was there may be gone",
         ),
+        option(
+            "noxattr",
+            "",
+            "",
+            "no extended attributes: ls -l asks for those of each file, one after the other",
+        ),
         option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
     ],
 };
@@ -55,6 +61,8 @@ pub struct Options {
     pub uid: Option<u32>,
     /// How long the server may say nothing to a request, and how long one that was there may be gone (`timeout=SECONDS`).
     pub timeout: Duration,
+    /// Whether extended attributes are left out (`noxattr`).
+    pub noxattr: bool,
     /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
     pub max_listing: usize,
 }
@@ -65,6 +73,7 @@ impl Default for Options {
             aname: None,
             uname: None,
             uid: None,
+            noxattr: false,
             timeout: Duration::from_secs(30),
             max_listing: 1 << 30,
         }
@@ -83,6 +92,7 @@ impl Options {
             "uname" => self.uname = Some(value.to_owned()),
             "uid" => self.uid = Some(table.number(key, value, ..)?),
             "timeout" => self.timeout = table.time_limit(key, value)?,
+            "noxattr" => self.noxattr = table.switch(key, value)?,
             "max_listing" => self.max_listing = table.bytes(key, value)?,
             _ => return Err(table.unknown_beside(key, INSTEAD, std::iter::empty())),
         }
