@@ -10,8 +10,7 @@
 //! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the
 //! grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
 //! `HOST:PATH` is an error where HOST is a file on this machine: a colon is missing. `sftp://HOST/PATH` is that host all the same.
-//! `SCHEME:unix:PATH` is a tree of a server that listens at a socket of this machine: the socket, and a path in the tree (`9p:unix:/run/sock/dir`).
-//! A scheme of the registry has one tree, whose paths follow the colon (`mem:`), or a tree for each authority (`ftp://HOST/PATH`).
+//! `SCHEME:unix:PATH` is a tree of a server that listens at a socket of this machine: the socket, and a path in the tree (`9p:unix:/run/sock/dir`). A scheme of the registry has one tree, whose paths follow the colon (`mem:`), or a tree for each authority (`ftp://HOST/PATH`).
 //! `NAME:REST` is served by the program that `--driver-program NAME=COMMAND` names in front of the command. The program decides
 //! what REST means, so a path in its tree follows `::`.
 //! `fuse:COMMAND` is refused unless `--allow-programs` stands in front of the command, where no pattern stands.

@@ -213,7 +213,6 @@ impl Driver for NineP {
             bsize: space.bsize,
             frsize: space.bsize,
             namelen: space.namelen,
-            ..FsStat::default()
         })
     }
 

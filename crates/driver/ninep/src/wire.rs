@@ -3,7 +3,7 @@
 
 use crate::convert;
 use bytes::{Bytes, BytesMut};
-use outrigger_core::{Errno, Error, Result, lock};
+use outrigger_core::{Errno, Result, lock};
 use outrigger_mux::{Error as Lost, Frame, Framed, Limits, Mux, Protocol};
 use outrigger_proto_ninep::{
     Call, Dialect, HEAD, IO_HEAD, List, NO_FID, NO_TAG, Reply, Request, Rerror, Rlerror, Rversion, Tattach,
@@ -386,10 +386,10 @@ fn agreed(answer: &Bytes) -> Result<u32> {
 /// The reply to a request, or the error that the server answers.
 fn understood<C: Call>(frame: &Bytes) -> Result<C::Reply> {
     let odd = |why: &dyn std::fmt::Display| {
-        Error::from(Errno::EIO.because(format!("the server's answer makes no sense: {why}")))
+        Errno::EIO.because(format!("the server's answer makes no sense: {why}"))
     };
     let (_, reply) = Reply::decode(frame, Dialect::Linux).map_err(|error| odd(&error))?;
-    C::reply(reply).map_err(|other| match other {
+    C::reply(reply).map_err(|other| match *other {
         Reply::Rlerror(Rlerror { ecode }) => convert::error(ecode),
         other => odd(&format_args!("it is of the kind {}, which answers something else", other.kind())),
     })

@@ -15,7 +15,7 @@ pub trait Call: Into<Request> {
     ///
     /// # Errors
     /// Another reply, such as an error.
-    fn reply(reply: Reply) -> Result<Self::Reply, Reply>;
+    fn reply(reply: Reply) -> Result<Self::Reply, Box<Reply>>;
 }
 
 /// A whole message: `fill` appends the fields.
@@ -94,8 +94,8 @@ macro_rules! calls {
         impl Call for $request {
             type Reply = $reply;
 
-            fn reply(reply: Reply) -> Result<$reply, Reply> {
-                match reply { Reply::$reply(reply) => Ok(reply), other => Err(other) }
+            fn reply(reply: Reply) -> Result<$reply, Box<Reply>> {
+                match reply { Reply::$reply(reply) => Ok(reply), other => Err(Box::new(other)) }
             }
         }
     )* };

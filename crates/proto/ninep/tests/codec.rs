@@ -24,7 +24,10 @@ fn requests_look_as_the_protocol_has_them() {
     assert_eq!(Request::from(version).encode(NO_TAG, Dialect::Linux)[..], *expected);
     let names = List::new(vec![text(b"a"), text(b"bc")]).unwrap();
     let walk = Request::from(Twalk { fid: 1, newfid: 2, names });
-    assert_eq!(walk.encode(3, Dialect::Linux)[..], *b"\x18\0\0\0\x6e\x03\0\x01\0\0\0\x02\0\0\0\x02\0\x01\0a\x02\0bc");
+    assert_eq!(
+        walk.encode(3, Dialect::Linux)[..],
+        *b"\x18\0\0\0\x6e\x03\0\x01\0\0\0\x02\0\0\0\x02\0\x01\0a\x02\0bc"
+    );
     let getattr = Request::from(Tgetattr { fid: 5, mask: AttrMask::BASIC });
     assert_eq!(getattr.encode(1, Dialect::Linux)[..], *b"\x13\0\0\0\x18\x01\0\x05\0\0\0\xff\x07\0\0\0\0\0\0");
     let write = Request::from(Twrite { fid: 1, offset: 2, data: Bytes::from_static(b"xy") });
@@ -42,7 +45,10 @@ fn replies_look_as_the_protocol_has_them() {
     let attached = Bytes::from_static(b"\x14\0\0\0\x69\x01\0\x80\x01\0\0\0\x09\0\0\0\0\0\0\0");
     assert_eq!(Reply::decode(&attached, Dialect::Linux), Ok((1, Rattach { qid: qid(9) }.into())));
     let said = Bytes::from_static(b"\x0e\0\0\0\x6b\x01\0\x05\0no way");
-    assert_eq!(Reply::decode(&said, Dialect::Plain), Ok((1, Rerror { ename: text(b"no wa"), errno: None }.into())));
+    assert_eq!(
+        Reply::decode(&said, Dialect::Plain),
+        Ok((1, Rerror { ename: text(b"no wa"), errno: None }.into()))
+    );
     let said = Bytes::from_static(b"\x11\0\0\0\x6b\x01\0\x04\0oops\x02\0\0\0");
     let expected = Rerror { ename: text(b"oops"), errno: Some(2) };
     assert_eq!(Reply::decode(&said, Dialect::Unix), Ok((1, expected.into())));
@@ -56,7 +62,8 @@ fn dialects_differ_in_their_fields() {
     assert_eq!(attach.encode(1, Dialect::Plain)[..], *plain);
     assert_eq!(attach.encode(1, Dialect::Linux)[4..], [&plain[4..], b"\x07\0\0\0"].concat());
     let stat = Stat { name: text(b"f"), extension: Some(text(b"x")), n_uid: Some(1), ..Stat::default() };
-    let lengths = DIALECTS.map(|dialect| Request::from(Twstat { fid: 1, len: 0, stat: stat.clone() }).encode(1, dialect).len());
+    let lengths = DIALECTS
+        .map(|dialect| Request::from(Twstat { fid: 1, len: 0, stat: stat.clone() }).encode(1, dialect).len());
     assert_eq!(lengths, [63, 78, 75]);
     for dialect in DIALECTS {
         assert_eq!(Dialect::of(dialect.name().as_bytes()), Some(dialect));

@@ -80,14 +80,14 @@ fn a_server_of_another_dialect_is_refused_with_its_name() {
     {
         let version = Text::new(version.to_vec()).unwrap();
         let server =
-            Server::start(move |_| Does::Reply(Rversion { msize: 8192, version: version.clone() }.into()));
+            Server::start(move |_| Does::reply(Rversion { msize: 8192, version: version.clone() }.into()));
         let refused = connect(&server, &[]).err().unwrap();
         assert_eq!(refused.errno, Errno::EPROTO);
         assert!(refused.to_string().contains(expected), "{refused}");
     }
     for msize in [0, 23, 4095, u32::MAX] {
         let version = Text::new("9P2000.L").unwrap();
-        let server = Server::start(move |_| Does::Reply(Rversion { msize, version: version.clone() }.into()));
+        let server = Server::start(move |_| Does::reply(Rversion { msize, version: version.clone() }.into()));
         assert_eq!(connect(&server, &[]).err().unwrap().errno, Errno::EPROTO, "{msize}");
     }
     let greeting = Server::start(|_| Does::Raw(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()));
@@ -173,7 +173,7 @@ fn directories_without_an_end_are_bounded() {
     let server = Server::start(move |request| match request {
         Request::Treaddir(_) => {
             let number = count.fetch_add(1, Ordering::SeqCst) as u64;
-            Does::Reply(Rreaddir { data: listing(number, format!("f{number}").as_bytes()) }.into())
+            Does::reply(Rreaddir { data: listing(number, format!("f{number}").as_bytes()) }.into())
         }
         _ => Does::Usual,
     });
@@ -183,7 +183,7 @@ fn directories_without_an_end_are_bounded() {
     for (offset, name) in [(0, &b"f"[..]), (7, b"f")] {
         let name = name.to_vec();
         let server = Server::start(move |request| match request {
-            Request::Treaddir(_) => Does::Reply(Rreaddir { data: listing(offset, &name) }.into()),
+            Request::Treaddir(_) => Does::reply(Rreaddir { data: listing(offset, &name) }.into()),
             _ => Does::Usual,
         });
         let near = connect(&server, &[]).unwrap();
@@ -198,7 +198,7 @@ fn names_that_are_none_are_not_shown_and_not_kept_silent() {
         let name = name.to_vec();
         let server = Server::start(move |request| match request {
             Request::Treaddir(asked) if asked.offset == 0 => {
-                Does::Reply(Rreaddir { data: listing(1, &name) }.into())
+                Does::reply(Rreaddir { data: listing(1, &name) }.into())
             }
             _ => Does::Usual,
         });
@@ -241,7 +241,7 @@ fn a_file_that_became_another_one_while_the_connection_was_away_is_not_read() {
         }
         Request::Twalk(walk) if !walk.names.is_empty() && is_lost.load(Ordering::SeqCst) => {
             let qids = List::new(vec![Qid { path: 99, ..FILE }]).unwrap();
-            Does::Reply(Rwalk { qids }.into())
+            Does::reply(Rwalk { qids }.into())
         }
         _ => Does::Usual,
     });

@@ -20,7 +20,7 @@ pub enum Does {
     /// Answers it.
     Usual,
     /// Answers something else.
-    Reply(Reply),
+    Reply(Box<Reply>),
     /// Sends these bytes, in which the tag of the request is put.
     Bytes(Vec<u8>),
     /// Sends these bytes as they are.
@@ -29,6 +29,13 @@ pub enum Does {
     Silence,
     /// Does it, and hangs up.
     Cut,
+}
+
+impl Does {
+    /// Answers this.
+    pub fn reply(reply: Reply) -> Does {
+        Does::Reply(Box::new(reply))
+    }
 }
 
 /// A server that runs until its process ends.
