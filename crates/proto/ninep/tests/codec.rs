@@ -150,3 +150,20 @@ proptest! {
         }
     }
 }
+
+/// The corpus of the fuzz target: the first byte of each file is the dialect.
+#[test]
+fn the_corpus_is_decoded_without_a_panic_and_forged_messages_are_refused() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/ninep");
+    let mut refused = Vec::new();
+    for file in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let bytes = Bytes::from(std::fs::read(file.path()).unwrap());
+        let (dialect, whole) = (DIALECTS[usize::from(bytes[0] % 3)], bytes.slice(1..));
+        let is_none = Request::decode(&whole, dialect).is_err() && Reply::decode(&whole, dialect).is_err();
+        if is_none && entries(whole).is_err() {
+            refused.push(file.file_name().into_string().unwrap());
+        }
+    }
+    refused.sort();
+    assert_eq!(refused, ["forged-content", "walked-too-many"]);
+}
