@@ -27,7 +27,7 @@ test_packages=(
     fdisk=sfdisk gdisk=sgdisk qemu-utils=qemu-img qemu-system-x86=qemu-system-x86_64 busybox-static=/usr/share/doc/busybox-static kmod=modprobe
     musl-tools=musl-gcc libc6-dev-i386=/usr/lib32/libc.a "lib32gcc-$gcc_version-dev=/usr/lib/gcc/x86_64-linux-gnu/$gcc_version/32/libgcc.a"
     bubblewrap=bwrap strace=strace gdb=gdb vim-tiny=vim.tiny emacs-nox=emacs make=make gcc=gcc
-    libnfs-utils=nfs-ls nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/usr/share/doc/nfs-ganesha-vfs rpcbind=rpcbind git=git sqlite3=sqlite3 systemd=systemd-analyze
+    libnfs-utils=nfs-ls nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/usr/share/doc/nfs-ganesha-vfs rpcbind=rpcbind diod=diod git=git sqlite3=sqlite3 systemd=systemd-analyze
 )
 # What building takes and demo.sh shows; kernel/build.sh downloads the kernel's source by itself.
 demo_packages=(

@@ -56,6 +56,7 @@ pub const GROUPS: &[Group] = &[
         name: "remote: trees of other hosts",
         paths: &[
             "crates/driver/nfs/src/",
+            "crates/driver/ninep/src/",
             "crates/driver/sftp/src/",
             "crates/layer/cache/src/",
             "crates/mux/src/",

@@ -23,6 +23,7 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_http::DRIVER,
     outrigger_driver_http::DAV_DRIVER,
     outrigger_driver_nfs::DRIVER,
+    outrigger_driver_ninep::DRIVER,
     outrigger_driver_libfuse::DRIVER,
     outrigger_driver_portal::DRIVER,
     outrigger_driver_program::DRIVER,
@@ -357,6 +358,7 @@ mod tests {
             taken(table, |k, v| outrigger_driver_http::set(table, &mut Default::default(), k, v));
         }
         taken(&outrigger_driver_nfs::OPTIONS, |k, v| outrigger_driver_nfs::Options::default().set(k, v));
+        taken(&outrigger_driver_ninep::OPTIONS, |k, v| outrigger_driver_ninep::Options::default().set(k, v));
         taken(&outrigger_driver_libfuse::OPTIONS, |k, v| {
             outrigger_driver_libfuse::Options::default().set(k, v)
         });

@@ -7,17 +7,14 @@
 //! HOST     = [USER "@"] NAME | [USER "@"] "[" ADDRESS "]"
 //! ```
 //!
-//! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the
-//! grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
+//! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
 //! `HOST:PATH` is an error where HOST is a file on this machine: a colon is missing. `sftp://HOST/PATH` is that host all the same.
-//! A scheme of the registry has one tree, whose paths follow the colon (`mem:`), a tree for each authority (`ftp://HOST/PATH`), or one for
-//! each argument (`portal:FILE`), whose paths follow `::`.
-//! `NAME:REST` is served by the program that `--driver-program NAME=COMMAND` names in front of the command. The program decides
-//! what REST means, so a path in its tree follows `::`.
+//! `SCHEME:unix:PATH` is a tree of a server that listens at a socket of this machine: the socket, and a path in the tree (`9p:unix:/run/sock/dir`).
+//! A scheme of the registry has one tree, whose paths follow the colon (`mem:`), a tree for each authority (`ftp://HOST/PATH`), or one for each argument (`portal:FILE`), whose paths follow `::`.
+//! `NAME:REST` is served by the program that `--driver-program NAME=COMMAND` names in front of the command. The program decides what REST means, so a path in its tree follows `::`.
 //! `fuse:COMMAND` is refused unless `--allow-programs` stands in front of the command, where no pattern stands.
 //!
-//! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none
-//! does, the first `::` ends it, and `::::` stands for a literal `::`.
+//! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none does, the first `::` ends it, and `::::` stands for a literal `::`.
 
 mod host;
 mod spelling;
@@ -25,7 +22,7 @@ mod url;
 
 pub use url::{decoded, without_password};
 
-use crate::drivers::declared;
+use crate::drivers::{self, declared};
 use crate::status::Failure;
 use host::{after_sftp, check_authority, is_host, split_port};
 pub use spelling::Spelling;
@@ -37,7 +34,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use url::{Syntax, split_authority};
+use url::{Syntax, socket, split_authority};
 
 /// A parsed LOCATION.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -401,6 +398,12 @@ impl Base {
         }
         if before == "fuse" {
             return Base::Program(String::from_utf8_lossy(after).into_owned());
+        }
+        if Syntax::of(before) == Syntax::Authority
+            && drivers::scheme(before).is_some()
+            && let Some(path) = after.strip_prefix(b"unix:")
+        {
+            return Base::url(before, &socket(path));
         }
         let scheme = before.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         match after.strip_prefix(b"//").filter(|_| scheme) {

@@ -69,6 +69,17 @@ pub trait Protocol: Send + Sync + 'static {
         false
     }
 
+    /// What tells the other side that the reply to the request with this number, which was sent, is not wanted any more; nothing where
+    /// the protocol has no such message. It is sent as a request of its own, and its reply is dropped.
+    fn take_back(&self, _tag: u32) -> Option<BytesMut> {
+        None
+    }
+
+    /// The number of another request that this reply ends: none follows to that. Asked before [`Protocol::tag`].
+    fn also_ends(&self, _frame: &[u8]) -> Option<u32> {
+        None
+    }
+
     /// A frame of this length was received, and given to the caller that waits for it.
     fn taken(&self, _len: usize) {}
 }

@@ -175,11 +175,15 @@ impl Shared {
         let mut state = self.lock();
         state.first.retain(|queued| queued.call != call);
         state.bulk.retain(|queued| queued.call != call);
-        let abandoned = state.sent.values_mut().find(|waiting| waiting.call == call);
+        let abandoned = state.sent.iter_mut().find(|(_, waiting)| waiting.call == call);
         // Dropped after the lock: it may hold anything.
-        let then = abandoned.and_then(|waiting| waiting.then.take());
+        let (tag, then) = abandoned.map(|(tag, waiting)| (*tag, waiting.then.take())).unzip();
         drop(state);
         drop(then);
+        if let Some(head) = tag.and_then(|tag| self.protocol.take_back(tag)) {
+            // Without a connection there is nothing to take back.
+            let _ = self.enqueue(Frame::first(head), None, None);
+        }
     }
 
     /// What is to be written now.
@@ -234,11 +238,14 @@ impl Shared {
     /// What is wrong with it.
     pub(crate) fn received(&self, frame: Bytes) -> Result<(), String> {
         let now = Instant::now();
+        let also = self.protocol.also_ends(&frame);
         let Some(tag) = self.protocol.tag(&frame) else {
             return Err("a message without a number came".into());
         };
         let mut state = self.lock();
         state.progress = now;
+        // Dropped after the lock: it may hold anything.
+        let _ended = also.and_then(|also| state.end(now, also));
         let Some(waiting) = state.sent.remove(&tag) else {
             drop(state);
             if self.protocol.is_stray(&frame) {
@@ -397,6 +404,16 @@ impl State {
         let queued = self.first.iter().chain(&self.bulk);
         let queued = queued.filter_map(|queued| queued.late(self.progress, patience));
         queued.chain(self.late.first_key_value().map(|((late, _), _)| *late)).min()
+    }
+
+    /// A request to which no reply follows.
+    fn end(&mut self, now: Instant, tag: u32) -> Option<Waiting> {
+        let waiting = self.sent.remove(&tag)?;
+        if let Some(late) = waiting.late {
+            self.late.remove(&(late, waiting.call));
+        }
+        self.window.receive(now, &waiting.sent, 0);
+        Some(waiting)
     }
 
     fn is_idle(&self) -> bool {

@@ -34,6 +34,7 @@ pub mod cases;
 pub mod ftp;
 pub mod mount;
 pub mod nfs;
+pub mod ninep;
 pub mod sample;
 pub mod sftp;
 

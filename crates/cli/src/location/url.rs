@@ -4,6 +4,9 @@
 use crate::drivers::{self, declared};
 use outrigger_core::registry::Follows;
 use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 
 /// What follows the colon of a scheme.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,23 @@ pub fn split_authority(mut rest: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
+/// As the authority of a tree, and a path in it: what follows `SCHEME:unix:` is a socket of this machine, or something in the tree that
+/// is served there.
+pub fn socket(path: &[u8]) -> Vec<u8> {
+    let is_socket = |end: &usize| {
+        let kind = std::fs::metadata(OsStr::from_bytes(&path[..*end])).map(|found| found.file_type());
+        kind.is_ok_and(|kind| kind.is_socket())
+    };
+    let ends = (0..path.len()).filter(|&at| path[at] == b'/').chain([path.len()]);
+    let end = ends.filter(|&end| end > 0).find(is_socket).unwrap_or(path.len());
+    let encode = |bytes: &[u8], kept: &[u8]| -> Vec<u8> {
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte) || kept.contains(byte);
+        let one = |byte: &u8| if plain(byte) { vec![*byte] } else { format!("%{byte:02X}").into_bytes() };
+        bytes.iter().flat_map(one).collect()
+    };
+    [&b"unix:"[..], &encode(&path[..end], b""), &encode(&path[end..], b"/")].concat()
+}
+
 /// What follows `://`, with stars for the password of a host: it is shown in messages, and as the source of a mount.
 pub fn without_password<'a>(scheme: &str, rest: &'a [u8]) -> Cow<'a, [u8]> {
     let authority = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
@@ -71,4 +91,22 @@ pub fn decoded(text: &[u8]) -> Vec<u8> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_of_this_machine_is_an_authority_and_what_follows_it_a_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("a b");
+        let _listener = std::os::unix::net::UnixListener::bind(&at).unwrap();
+        let encoded = format!("unix:{}%2Fa%20b", dir.path().display().to_string().replace('/', "%2F"));
+        for (path, inside) in [("", ""), ("/d/50%", "/d/50%")] {
+            let text = socket(format!("{}{path}", at.display()).as_bytes());
+            assert_eq!(split_authority(text), (encoded.clone().into_bytes(), inside.as_bytes().to_vec()));
+        }
+        assert_eq!(socket(b"/nowhere/s"), b"unix:%2Fnowhere%2Fs");
+    }
 }

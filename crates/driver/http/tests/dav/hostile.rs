@@ -122,7 +122,7 @@ impl Server {
             }
             ("PUT", "/nothing") => plain(201),
             ("PUT", "/any") => {
-                store(&content);
+                store(content);
                 plain(201)
             }
             ("PUT", "/empty") => {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listing directories. All names are received when a directory is opened: the offsets of a server are valid as long as it likes,
+//! the cookies of [`Ordered`] for ever. What they lead to is asked for, many names at a time, where attributes are wanted.
+
+use crate::inner::{Inner, is_above};
+use crate::wire::Fault;
+use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
+use outrigger_core::{Attr, BoxFuture, Cx, Errno, Error, FileKind, Handle, Name, Node, Result};
+use outrigger_proto_ninep::{Entry as Listed, Tfsync, Tlopen, Treaddir, entries};
+use outrigger_toolkit_remote::{
+    DIRENT, DIRENT_PLUS, KnownFile, Named, OpenDirs, Ordered, name_only, together,
+};
+use std::sync::Arc;
+
+/// `O_DIRECTORY`.
+const DIRECTORY: u32 = 0o200_000;
+/// What a name takes in memory beside its bytes, twice while names are put in order.
+const ITEM: usize = 256;
+/// How many names are looked up at once.
+const AT_ONCE: usize = 256;
+
+/// A name that is listed.
+#[derive(Debug, Clone)]
+pub(crate) struct Item {
+    name: Name,
+    ino: u64,
+    kind: Option<FileKind>,
+}
+
+impl Named for Item {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// All open directories.
+pub(crate) type Dirs = OpenDirs<Arc<Ordered<Item>>>;
+
+impl Inner {
+    pub(crate) async fn open_dir(&self, cx: &Cx, node: Node) -> Result<Opened> {
+        Ok(self.dirs.add(self.list(cx, node).await?))
+    }
+
+    /// The whole listing of a directory.
+    async fn list(&self, cx: &Cx, node: Node) -> Result<Arc<Ordered<Item>>> {
+        match self.files.get(node) {
+            Some(known) if known.kind != FileKind::Directory => return Err(Errno::ENOTDIR.into()),
+            Some(known) if is_above(&known) => {
+                let why = "the server does not tell what trees it has: name one, or a directory in one, after the host";
+                return Err(Errno::EACCES.because(why));
+            }
+            _ => {}
+        }
+        let uid = self.uid(cx);
+        self.with(|session| async move {
+            let dir = self.reach(&session, uid, node).await?;
+            let opened = session.ask(Tlopen { fid: dir.number, flags: DIRECTORY }).await?;
+            let count = session.io_size(opened.iounit);
+            let (mut items, mut odd, mut size, mut offset) = (Vec::new(), None, 0, 0);
+            loop {
+                let page = session.ask(Treaddir { fid: dir.number, offset, count }).await?.data;
+                let page = entries(page)
+                    .map_err(|error| Errno::EIO.because(format!("the server's listing: {error}")))?;
+                let Some(last) = page.last() else { break };
+                if last.offset == offset {
+                    return Err(Errno::EIO.because("the server lists the same names again and again").into());
+                }
+                offset = last.offset;
+                size += page.iter().map(|entry| ITEM + entry.name.len()).sum::<usize>();
+                if size > self.options.max_listing {
+                    let why = "the directory has more names than max_listing= has room for";
+                    return Err(Errno::EFBIG.because(why).into());
+                }
+                take(page, &mut items, &mut odd);
+            }
+            Ok::<_, Fault>(Arc::new(Ordered::new(items, odd)))
+        })
+        .await
+    }
+
+    /// Puts the names in a directory on stable storage.
+    pub(crate) async fn fsync_dir(&self, cx: &Cx, node: Node) -> Result<()> {
+        let uid = self.uid(cx);
+        self.with(|session| async move {
+            let dir = self.reach(&session, uid, node).await?;
+            session.ask(Tlopen { fid: dir.number, flags: DIRECTORY }).await?;
+            session.ask(Tfsync { fid: dir.number, data_only: 0 }).await.map(drop)
+        })
+        .await
+    }
+
+    /// Names of a directory from `cookie` on, as [`Ordered::after`] has them.
+    async fn names(
+        &self,
+        cx: &Cx,
+        (node, handle): (Node, Handle),
+        cookie: u64,
+        size: (usize, usize),
+    ) -> Result<(Vec<(u64, Item)>, bool)> {
+        let listing = self.dirs.listing(handle, cookie, async || self.list(cx, node).await).await?;
+        listing.after(cookie, size, |_| true)
+    }
+
+    pub(crate) async fn read_dir(
+        &self,
+        cx: &Cx,
+        place: (Node, Handle),
+        cookie: u64,
+        size: u32,
+    ) -> Result<Dirents> {
+        let (names, eof) = self.names(cx, place, cookie, (size as usize, DIRENT)).await?;
+        let dirent = |(cookie, Item { name, ino, kind })| Dirent { ino, cookie, kind, name };
+        Ok(Dirents { entries: names.into_iter().map(dirent).collect(), eof })
+    }
+
+    pub(crate) async fn read_dir_plus(
+        &self,
+        cx: &Cx,
+        (node, handle): (Node, Handle),
+        cookie: u64,
+        size: u32,
+    ) -> Result<DirentsPlus> {
+        let (names, eof) = self.names(cx, (node, handle), cookie, (size as usize, DIRENT_PLUS)).await?;
+        let dir = self.files.table().path(node)?;
+        let mut entries = Vec::with_capacity(names.len());
+        for part in names.chunks(AT_ONCE) {
+            let find = |(_, item): &(u64, Item)| -> BoxFuture<'_, _> {
+                let names = [&dir[..], std::slice::from_ref(&item.name)].concat();
+                Box::pin(self.found(cx, names))
+            };
+            for ((cookie, item), found) in part.iter().zip(together(part.iter().map(find).collect()).await) {
+                let entry = match found {
+                    Ok(found) => self.entry(node, &item.name, found)?,
+                    // It was removed meanwhile.
+                    Err(error) if error.errno == Errno::ENOENT => continue,
+                    Err(_) => name_only(item.ino, item.kind),
+                };
+                entries.push(DirentPlus { cookie: *cookie, name: item.name.clone(), entry });
+            }
+        }
+        Ok(DirentsPlus { entries, eof })
+    }
+
+    async fn found(&self, cx: &Cx, names: Vec<Name>) -> Result<(KnownFile, Attr)> {
+        let (uid, names) = (self.uid(cx), &names[..]);
+        self.with(|session| async move { self.find(&session, uid, names).await }).await
+    }
+}
+
+/// Takes the entries of a page, and notes the first name that is none.
+fn take(page: Vec<Listed>, items: &mut Vec<Item>, odd: &mut Option<Error>) {
+    for entry in page.into_iter().filter(|entry| !matches!(&entry.name[..], b"." | b"..")) {
+        let shown = entry.name.escape_ascii().take(100).map(char::from).collect::<String>();
+        match Name::new(bytes::Bytes::copy_from_slice(&entry.name)) {
+            Ok(name) => items.push(Item { name, ino: entry.qid.path, kind: kind_of(entry.kind) }),
+            Err(_) => {
+                let why =
+                    format!("the server lists '{shown}', which is no name of a file: not all may be shown");
+                _ = odd.get_or_insert_with(|| Errno::EIO.because(why));
+            }
+        }
+    }
+}
+
+/// The kind of file that a byte of a listing means (`DT_*`).
+fn kind_of(kind: u8) -> Option<FileKind> {
+    FileKind::of_mode(u32::from(kind) << 12)
+}

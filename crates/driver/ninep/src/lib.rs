@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trees of 9P servers (9P2000.L over TCP or a socket of this machine), as diod, QEMU and others have them.
+//!
+//! [`NineP`] is an asynchronous [`Driver`](outrigger_core::Driver) on `outrigger-proto-ninep`, a codec of ours, the multiplexer, and
+//! the toolkit for drivers of servers.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `wire.rs` | a connection: version, tags, fids, calls, walks |
+//! | `link.rs` | where a server is; connecting, also again; what it calls its trees |
+//! | `inner.rs` | finding files, attributes |
+//! | `names.rs` | making, moving and removing names |
+//! | `files.rs` | opening, reading, writing, attributes, extended attributes |
+//! | `dirs.rs` | listings |
+//! | `convert.rs` | attributes, errors |
+//!
+//! # What is asked
+//!
+//! Each request walks from the root to its file (`Twalk`, 16 names at a time), and gives the fid back (`Tclunk`), for which nobody waits. What is
+//! asked about the file goes out with the walk; a server that begins with it before the walk is done, as diod does, answers with
+//! an error, and is asked behind the walk from then on. So a lookup takes one round trip, or two, and so do the attributes of up to 256 names
+//! of a directory, since a listing has none (`Treaddir`). Open files keep fids of their own.
+//!
+//! As root, each request is made as the user who asks, by an attach of that user; otherwise as the user of this process, or with
+//! `uid=N` as that one.
+//!
+//! # Names of trees
+//!
+//! A server that attaches to the empty name has one tree, and paths are paths in it. Otherwise a path begins with the name of a tree:
+//! the shortest beginning that the server attaches to. Directories above that can be passed but not listed, since the protocol
+//! does not tell what trees there are. `aname=NAME` names the tree, and paths are paths in it.
+//!
+//! # When the connection is lost
+//!
+//! Requests that change nothing, and writes, are made again on the next connection. Open files are opened again by their paths, if these
+//! lead to the same file (`qid.path`). A change whose reply was lost is not made again: it fails with `EIO`, and may have been made. A
+//! file that has lost its name while it was open cannot be opened again. A request that its caller gives up is taken back (`Tflush`).
+//!
+//! # What the protocol cannot do
+//!
+//! * Empty extended attributes are refused, as servers take them for removed ones.
+//! * No exchange of names; `RENAME_NOREPLACE` looks first. No holes and no preallocation.
+//! * Appending asks for the size first: of two clients that append at once one may write over the other.
+//! * Locks hold on this machine.
+//! * Nothing is encrypted, and the server believes the numbers of users: there is no login.
+#![forbid(unsafe_code)]
+
+mod convert;
+mod dirs;
+mod files;
+mod inner;
+mod link;
+mod names;
+mod ops;
+mod options;
+mod wire;
+
+pub use options::{OPTIONS, Options};
+
+use crate::inner::Inner;
+use crate::link::Place;
+use outrigger_core::registry::{DriverInfo, Follows, Given, Lasts, Scheme, Site};
+use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
+use std::sync::Arc;
+
+/// The description of this driver in `outrigger drivers`, the manual and completion.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "9p",
+    opens: "trees of 9P servers (9P2000.L)",
+    location: "9p://[USER@]HOST[:PORT]/PATH, 9p:unix:SOCKET/PATH",
+    writable: true,
+    options: &[&OPTIONS],
+    cached: true,
+    schemes: &[Scheme { name: "9p", follows: Follows::Authority, lasts: Lasts::Stored, open }],
+    ..DriverInfo::NONE
+};
+
+fn open(at: &str, given: &dyn Given, site: &Site<'_>) -> Result<Arc<dyn Service>, Error> {
+    let mut options = Options::default();
+    options.timeout = site.limit(options.timeout);
+    given.apply(&mut |key, value| options.set(key, value))?;
+    let at = at.strip_suffix("//").unwrap_or(at);
+    let (runtime, keep) = (Arc::clone(site.runtime), site.keep.cloned());
+    Place::parse(at)?;
+    let opened = site.wait_for(NineP::connect(at.to_owned(), options, runtime, keep))?;
+    Ok(Arc::new(Serve(opened)))
+}
+
+/// A tree of a 9P server.
+#[derive(Clone)]
+pub struct NineP(Arc<Inner>);
+
+impl NineP {
+    /// Serves what the server at `[USER@]HOST[:PORT]`, or at `unix:` and the path of a socket with `%2F` for its slashes, has. Tasks
+    /// run on `runtime`. With `keep`, the tree outlives this process.
+    ///
+    /// # Errors
+    /// Why the server is not reached, or does not let this user in; `EPROTO` where it does not speak 9P2000.L; `EUCLEAN` when `keep` has
+    /// something else.
+    pub async fn connect(
+        at: String,
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+        keep: Option<Arc<dyn Keep>>,
+    ) -> Result<Self> {
+        let place = Place::parse(&at)?;
+        Inner::connect(place, options, runtime, keep).await.map(|inner| NineP(Arc::new(inner)))
+    }
+}

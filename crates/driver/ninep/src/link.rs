@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The connection to a server, made again when it is lost, and the trees that it has.
+
+use crate::inner::Inner;
+use crate::wire::{Fault, Session};
+use outrigger_core::{Cx, Errno, Error, Name, Result, lock};
+use outrigger_proto_ninep::Text;
+use outrigger_toolkit_remote::{Authority, Stream, connect_tcp, repeated, within};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+/// The port of 9P servers.
+const PORT: u16 = 564;
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+/// What is known of the connection.
+#[derive(Default)]
+pub(crate) enum Present {
+    #[default]
+    None,
+    /// It is being made.
+    Dialing(watch::Receiver<Option<Result<Arc<Session>>>>),
+    Open(Arc<Session>),
+}
+
+impl Place {
+    /// Reads `[USER@]HOST[:PORT]`, or `unix:` and the path of a socket with its slashes as `%2F`; gives the user, too.
+    pub(crate) fn parse(at: &str) -> Result<(Self, Option<String>)> {
+        let (user, rest) = at.split_once('@').map_or((None, at), |(user, rest)| (Some(user), rest));
+        if let Some(path) = rest.strip_prefix("unix:") {
+            // The user of an authority is decoded: so is a path in its place.
+            let path = Authority::parse(&format!("{path}@host"))?.user.unwrap_or_default();
+            return Ok((Place::Unix(path.into()), user.map(str::to_owned)));
+        }
+        let server = Authority::parse(at)?;
+        if server.password.is_some() {
+            return Err(Errno::EINVAL.because("9p: nobody logs in with a password: USER@HOST is enough"));
+        }
+        Ok((Place::Tcp { host: server.host, port: server.port.unwrap_or(PORT) }, server.user))
+    }
+
+    /// As a LOCATION has it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Place::Tcp { host, port: PORT } => format!("9p://{host}/"),
+            Place::Tcp { host, port } => format!("9p://{host}:{port}/"),
+            Place::Unix(path) => format!("9p:unix:{}", path.display()),
+        }
+    }
+}
+
+impl Inner {
+    /// Does `work` by the connection there is, and again by another one where that is lost.
+    pub(crate) async fn with<T, F: Future<Output = Result<T, Fault>>>(
+        &self,
+        work: impl Fn(Arc<Session>) -> F,
+    ) -> Result<T> {
+        let work = &work;
+        let done = repeated(|_| async move { work(self.session().await?).await }).await;
+        done.map_err(|fault| match fault {
+            Fault::Lost(error) | Fault::Known(error) => error,
+            Fault::Refused(never) => match never {},
+        })
+    }
+
+    /// The connection; made when there is none, by a task of its own: where the runtime is, and whoever waits for it.
+    async fn session(&self) -> Result<Arc<Session>> {
+        let mut dialed = {
+            let mut present = lock(&self.present);
+            match &*present {
+                Present::Open(session) if session.mux.is_open() => return Ok(Arc::clone(session)),
+                Present::Dialing(dialed) => dialed.clone(),
+                _ => {
+                    let (sender, dialed) = watch::channel(None);
+                    *present = Present::Dialing(dialed.clone());
+                    self.dial(sender);
+                    dialed
+                }
+            }
+        };
+        let outcome = dialed.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or_else(|| Err(Errno::ENOTCONN.because("the program is ending")))
+    }
+
+    fn dial(&self, sender: watch::Sender<Option<Result<Arc<Session>>>>) {
+        let (present, outage, place) =
+            (Arc::clone(&self.present), Arc::clone(&self.outage), self.place.clone());
+        let (runtime, limit) = (Arc::clone(&self.runtime), self.options.timeout);
+        self.runtime.spawn(Box::pin(async move {
+            let dial = async || {
+                let spawn = |connection| runtime.spawn(Box::pin(connection));
+                Session::start(stream(&place, limit).await?, limit, spawn).await
+            };
+            let dialed = outage.connect(limit, dial).await;
+            *lock(&present) =
+                dialed.as_ref().map_or(Present::None, |session| Present::Open(Arc::clone(session)));
+            sender.send_replace(Some(dialed));
+        }));
+    }
+
+    /// The user who asks, as the server gets it: as root the one whom the request is of.
+    pub(crate) fn uid(&self, cx: &Cx) -> u32 {
+        match self.options.uid {
+            Some(uid) => uid,
+            None if self.own_uid == 0 => cx.cred.uid,
+            None => self.own_uid,
+        }
+    }
+
+    /// Where to walk from to what has these names in the tree, and what names are left: `None` above all that the server attaches.
+    pub(crate) async fn start(
+        &self,
+        session: &Arc<Session>,
+        uid: u32,
+        names: &[Name],
+    ) -> Result<Option<(u32, Vec<Text>)>, Fault> {
+        let rest = |at: usize| names[at..].iter().map(text).collect::<Result<Vec<_>>>();
+        if let Some(aname) = &self.aname {
+            return Ok(Some((session.root(uid, &self.uname, aname).await?, rest(0)?)));
+        }
+        let ends = || {
+            let mut path = Vec::new();
+            names.iter().enumerate().map(move |(at, name)| {
+                path.push(b'/');
+                path.extend_from_slice(name);
+                (at + 1, path.clone())
+            })
+        };
+        let known = ends().find(|(_, aname)| lock(&self.trees).contains(aname));
+        if let Some((end, aname)) = known {
+            return Ok(Some((session.root(uid, &self.uname, &aname).await?, rest(end)?)));
+        }
+        for (end, aname) in ends() {
+            match session.root(uid, &self.uname, &aname).await {
+                Ok(root) => {
+                    lock(&self.trees).insert(aname);
+                    return Ok(Some((root, rest(end)?)));
+                }
+                Err(lost @ Fault::Lost(_)) => return Err(lost),
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the server has one tree that needs no name: otherwise paths begin with the name of one.
+    pub(crate) async fn find_aname(&self) -> Result<Option<Vec<u8>>> {
+        if let Some(aname) = &self.options.aname {
+            let found = self.with(|session| async move {
+                session.root(self.own_user(), &self.uname, aname.as_bytes()).await
+            });
+            let refused = |error: Error| {
+                let why = error.why();
+                error
+                    .errno
+                    .because(format!("the server does not let {} attach to '{aname}': {why}", self.uname))
+            };
+            return found.await.map(|_| Some(aname.clone().into_bytes())).map_err(refused);
+        }
+        self.with(|session| async move {
+            match session.root(self.own_user(), &self.uname, b"").await {
+                Ok(_) => Ok(Some(Vec::new())),
+                Err(Fault::Known(_)) => Ok(None),
+                Err(lost) => Err(lost),
+            }
+        })
+        .await
+    }
+
+    fn own_user(&self) -> u32 {
+        self.options.uid.unwrap_or(self.own_uid)
+    }
+}
+
+/// A name, as it is sent.
+pub(crate) fn text(name: &Name) -> Result<Text> {
+    Text::new(name.as_bytes().to_vec()).ok_or_else(|| Errno::ENAMETOOLONG.into())
+}
+
+async fn stream(place: &Place, limit: std::time::Duration) -> Result<Box<dyn Stream>> {
+    Ok(match place {
+        Place::Tcp { host, port } => Box::new(connect_tcp(host, *port, limit).await?),
+        Place::Unix(path) => {
+            let connect = UnixStream::connect(path);
+            Box::new(within(limit, format!("connecting to {}", path.display()), connect).await?)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_hosts_or_sockets() {
+        for (text, expected, user) in [
+            ("h", Place::Tcp { host: "h".into(), port: 564 }, None),
+            ("u@[::1]:5640", Place::Tcp { host: "::1".into(), port: 5640 }, Some("u")),
+            ("unix:%2Frun%2Fa%20b", Place::Unix("/run/a b".into()), None),
+            ("u@unix:%2Fs", Place::Unix("/s".into()), Some("u")),
+        ] {
+            assert_eq!(Place::parse(text), Ok((expected, user.map(str::to_owned))), "{text}");
+        }
+        assert!(Place::parse("u:p@h").is_err());
+    }
+}

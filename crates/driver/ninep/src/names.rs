@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Making, moving and removing names. A change whose reply was lost is not made again: `EIO` says that it may have been made.
+
+use crate::convert;
+use crate::files::{OpenFid, sent};
+use crate::inner::Inner;
+use crate::wire::{Fault, Session};
+use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::ops::{Create, Link, MkDir, MkNod, Open, OpenFlags, Rename, RenameFlags, SymLink};
+use outrigger_core::reply::{Created, Entry};
+use outrigger_core::{Attr, Cx, Errno, Name, Node, Result};
+use outrigger_proto_ninep::{
+    AttrMask, Call, QidKind, Text, Tgetattr, Tlcreate, Tlink, Tmkdir, Tmknod, Tremove, Trename, Trenameat,
+    Tsymlink, Tunlinkat, UNLINK_DIRECTORY,
+};
+use outrigger_toolkit_remote::KnownFile;
+use std::sync::Arc;
+
+/// `O_CREAT`.
+const CREATE: u32 = 0o100;
+
+impl Inner {
+    /// Makes something in a directory by `call`, which gets the directory and the name: its entry.
+    async fn make<C: Call>(
+        &self,
+        cx: &Cx,
+        (dir, name): (Node, &Name),
+        call: impl Fn(u32, Text) -> C,
+    ) -> Result<Entry> {
+        let (uid, call) = (self.uid(cx), &call);
+        let made = self.with(|session| async move {
+            let (fid, sent) = self.place(&session, uid, dir, name).await?;
+            session.change(call(fid.number, sent.clone())).await?;
+            found(&session, fid.number, sent).await
+        });
+        self.entry(dir, name, made.await?)
+    }
+
+    pub(crate) async fn mkdir(&self, cx: &Cx, op: MkDir) -> Result<Entry> {
+        let (mode, gid) = (op.mode & MODE_PERMISSIONS, cx.cred.gid);
+        self.make(cx, (op.dir, &op.name), |dfid, name| Tmkdir { dfid, name, mode, gid }).await
+    }
+
+    pub(crate) async fn symlink(&self, cx: &Cx, op: SymLink) -> Result<Entry> {
+        let target = Text::new(op.target.as_bytes().to_vec()).ok_or(Errno::ENAMETOOLONG)?;
+        let call = |dfid, name| Tsymlink { dfid, name, target: target.clone(), gid: cx.cred.gid };
+        self.make(cx, (op.dir, &op.name), call).await
+    }
+
+    pub(crate) async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
+        let (major, minor) = (rustix::fs::major(op.rdev.into()), rustix::fs::minor(op.rdev.into()));
+        let (mode, gid) = (op.mode, cx.cred.gid);
+        self.make(cx, (op.dir, &op.name), |dfid, name| Tmknod { dfid, name, mode, major, minor, gid }).await
+    }
+
+    pub(crate) async fn link(&self, cx: &Cx, op: Link) -> Result<Entry> {
+        if self.open.is_removed(op.node) {
+            return Err(Errno::ENOENT.into());
+        }
+        let (uid, op) = (self.uid(cx), &op);
+        let linked = self.with(|session| async move {
+            let file = self.reach(&session, uid, op.node).await?;
+            let (dir, name) = self.place(&session, uid, op.dir, &op.name).await?;
+            session.change(Tlink { dfid: dir.number, fid: file.number, name: name.clone() }).await?;
+            found(&session, dir.number, name).await
+        });
+        self.entry(op.dir, &op.name, linked.await?)
+    }
+
+    /// Makes a regular file and opens it; one that is there already only where the flags allow that.
+    pub(crate) async fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
+        match self.create_new(cx, &op).await {
+            Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {}
+            created => return created,
+        }
+        let entry = self.lookup(cx, op.dir, &op.name).await?;
+        let opened = self.open_file(cx, Open { node: entry.node, flags: op.flags }).await;
+        let opened = opened.inspect_err(|_| self.files.table().forget(entry.node, 1))?;
+        let size = if op.flags.contains(OpenFlags::TRUNC) { 0 } else { entry.attr.size };
+        Ok(Created { entry: Entry { attr: Attr { size, ..entry.attr }, ..entry }, opened })
+    }
+
+    async fn create_new(&self, cx: &Cx, op: &Create) -> Result<Created> {
+        let (uid, gid, mode) = (self.uid(cx), cx.cred.gid, op.mode & MODE_PERMISSIONS);
+        // What has the name may be a symbolic link, which the server would follow.
+        let flags = sent(op.flags) | CREATE | OpenFlags::EXCL.bits();
+        let made = self.with(|session| async move {
+            let (fid, name) = self.place(&session, uid, op.dir, &op.name).await?;
+            let made = session.change(Tlcreate { fid: fid.number, name, flags, mode, gid }).await?;
+            let told = session.ask(Tgetattr { fid: fid.number, mask: AttrMask::BASIC }).await;
+            // A file that was made is not made again.
+            let told = told.map_err(|fault| match fault {
+                Fault::Lost(error) => Fault::Known(error),
+                fault => fault,
+            })?;
+            let found = (convert::known(&told.attrs)?, convert::attr(&told.attrs));
+            Ok((OpenFid::new(fid, made.iounit), found))
+        });
+        let (by, found) = made.await?;
+        let entry = self.entry(op.dir, &op.name, found)?;
+        let opened = self.opened(cx, entry.node, op.flags, by);
+        let opened = opened.inspect_err(|_| self.files.table().forget(entry.node, 1))?;
+        Ok(Created { entry, opened })
+    }
+
+    /// Removes a name; `flags` as [`Tunlinkat`] has them.
+    pub(crate) async fn remove(&self, cx: &Cx, (dir, name): (Node, &Name), flags: u32) -> Result<()> {
+        let uid = self.uid(cx);
+        self.with(|session| async move {
+            let (fid, name) = self.place(&session, uid, dir, name).await?;
+            let call = Tunlinkat { dfid: fid.number, name: name.clone(), flags };
+            match session.change_at(call).await? {
+                Some(_) => Ok(()),
+                None => remove_by_fid(&session, fid.number, name, flags).await,
+            }
+        })
+        .await?;
+        let node = self.files.table().get(dir, name);
+        self.files.table().removed(dir, name);
+        self.lost_name(node);
+        Ok(())
+    }
+
+    pub(crate) async fn rename(&self, cx: &Cx, op: Rename) -> Result<()> {
+        let Rename { dir, name, to_dir, to_name, flags } = op;
+        if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT) {
+            return Err(Errno::EINVAL.because("the protocol cannot exchange names"));
+        }
+        let (uid, name, to_name) = (self.uid(cx), &name, &to_name);
+        self.with(|session| async move {
+            let (old, old_name) = self.place(&session, uid, dir, name).await?;
+            let (new, new_name) = self.place(&session, uid, to_dir, to_name).await?;
+            if flags.contains(RenameFlags::NOREPLACE) {
+                match session.walk_to(new.number, std::slice::from_ref(&new_name)).await {
+                    Ok(_) => return Err(Errno::EEXIST.into()),
+                    Err(Fault::Known(error)) if error.errno == Errno::ENOENT => {}
+                    Err(fault) => return Err(fault),
+                }
+            }
+            let to = (new.number, new_name.clone());
+            let call = Trenameat {
+                old_dfid: old.number,
+                old_name: old_name.clone(),
+                new_dfid: new.number,
+                new_name,
+            };
+            if session.change_at(call).await?.is_some() {
+                return Ok(());
+            }
+            let (moved, _) = session.walk_to(old.number, &[old_name]).await?;
+            session.change(Trename { fid: moved.number, dfid: to.0, name: to.1 }).await.map(drop)
+        })
+        .await?;
+        let table = self.files.table();
+        let (moved, target) = (table.get(dir, name), table.get(to_dir, to_name));
+        if moved.is_some() && moved == target {
+            // Two names of one file: rename(2) leaves both.
+            return Ok(());
+        }
+        table.renamed((dir, name), (to_dir, to_name))?;
+        self.lost_name(target);
+        Ok(())
+    }
+}
+
+/// Removes a name at a server that only removes files by their fids, whatever kind they are of.
+async fn remove_by_fid(session: &Arc<Session>, dir: u32, name: Text, flags: u32) -> Result<(), Fault> {
+    let (file, qid) = session.walk_to(dir, &[name]).await?;
+    let is_directory = qid.is_some_and(|qid| qid.kind.contains(QidKind::DIRECTORY));
+    match (is_directory, flags & UNLINK_DIRECTORY != 0) {
+        (true, false) => return Err(Errno::EISDIR.into()),
+        (false, true) => return Err(Errno::ENOTDIR.into()),
+        _ => {}
+    }
+    // Whatever is answered, the fid is gone.
+    file.forget();
+    session.change(Tremove { fid: file.number }).await.map(drop)
+}
+
+/// What a new name leads to.
+async fn found(session: &Arc<Session>, dir: u32, name: Text) -> Result<(KnownFile, Attr), Fault> {
+    let ask = |fid| Tgetattr { fid, mask: AttrMask::BASIC };
+    let told = session.walk(dir, &[name], ask).await;
+    // It was made: it is not made again.
+    let (_, _, told) = told.map_err(|fault| match fault {
+        Fault::Lost(error) => Fault::Known(error),
+        fault => fault,
+    })?;
+    Ok((convert::known(&told.attrs)?, convert::attr(&told.attrs)))
+}

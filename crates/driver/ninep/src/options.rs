@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a user can choose.
+
+use outrigger_core::option::option;
+use outrigger_core::{OptionTable, Result};
+use std::time::Duration;
+
+/// What [`Options::set`] takes.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "9p",
+    options: &[
+        option("aname", "NAME", "the path", "what the server calls the tree; paths begin in it then"),
+        option(
+            "uname",
+            "NAME",
+            "the user of this process",
+            "the name of the user at the server, also as USER@HOST",
+        ),
+        option(
+            "uid",
+            "N",
+            "the user of this process; as root the one who asks",
+            "the number of the user at the server, who makes all requests",
+        ),
+        option(
+            "timeout",
+            "SECONDS",
+            "30",
+            "how long the server may say nothing to a request, and how long one that was there may be gone",
+        ),
+        option(
+            "noxattr",
+            "",
+            "",
+            "no extended attributes: ls -l asks for those of each file, one after the other",
+        ),
+        option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
+    ],
+};
+
+/// Options of mount(8) for the kernel's client that there are not here, and what there is instead.
+const INSTEAD: &[(&str, &str)] = &[
+    ("access", "uid=N is for one user; as root each user who asks is told to the server"),
+    ("cache", "cache=SECONDS says for how long answers are used; cache=never asks every time"),
+    ("dfltuid", "9P2000.L tells users by their numbers: leave it out"),
+    ("dfltgid", "9P2000.L tells users by their numbers: leave it out"),
+    ("msize", "as much as the server likes, up to 1 MiB: leave it out"),
+    ("port", "the LOCATION names it: 9p://HOST:PORT/"),
+    ("trans", "the LOCATION says it: 9p://HOST/ is TCP, 9p:unix:PATH a socket of this machine"),
+    ("version", "9P2000.L is spoken: leave it out"),
+];
+
+/// Options of a [`crate::NineP`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// What the server calls the tree (`aname=NAME`).
+    pub aname: Option<String>,
+    /// The name of the user (`uname=NAME`).
+    pub uname: Option<String>,
+    /// The number of the user (`uid=N`).
+    pub uid: Option<u32>,
+    /// How long the server may say nothing to a request, and how long one that was there may be gone (`timeout=SECONDS`).
+    pub timeout: Duration,
+    /// Whether extended attributes are left out (`noxattr`).
+    pub noxattr: bool,
+    /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
+    pub max_listing: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            aname: None,
+            uname: None,
+            uid: None,
+            noxattr: false,
+            timeout: Duration::from_secs(30),
+            max_listing: 1 << 30,
+        }
+    }
+}
+
+impl Options {
+    /// Sets the option `key` as `-o key=value` names it.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unknown option or a value it does not take; the reason says which are taken.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let table = &OPTIONS;
+        match table.name(key).unwrap_or(key) {
+            "aname" => self.aname = Some(value.to_owned()),
+            "uname" => self.uname = Some(value.to_owned()),
+            "uid" => self.uid = Some(table.number(key, value, ..)?),
+            "timeout" => self.timeout = table.time_limit(key, value)?,
+            "noxattr" => self.noxattr = table.switch(key, value)?,
+            "max_listing" => self.max_listing = table.bytes(key, value)?,
+            _ => return Err(table.unknown_beside(key, INSTEAD, std::iter::empty())),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::Errno;
+
+    #[test]
+    fn options_are_taken_and_those_of_the_kernel_name_ours() {
+        let mut options = Options::default();
+        for (key, value) in [("aname", "/srv"), ("uid", "7"), ("timeout", "3"), ("max_listing", "1m")] {
+            assert_eq!(options.set(key, value), Ok(()), "{key}");
+        }
+        assert_eq!((options.uid, options.max_listing), (Some(7), 1 << 20));
+        for (key, value, ours) in
+            [("trans", "tcp", "LOCATION"), ("msize", "8192", "1 MiB"), ("uid", "x", "uid")]
+        {
+            let refused = Options::default().set(key, value).unwrap_err();
+            assert_eq!(refused.errno, Errno::EINVAL, "{key}");
+            assert!(refused.to_string().contains(ours), "{refused}");
+        }
+    }
+}

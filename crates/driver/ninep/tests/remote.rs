@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happens between this driver and a real server.
+
+mod support;
+
+use outrigger_conformance::{Direct, Flags, Subject};
+use outrigger_core::{Errno, HeapKeep, Keep, Serve};
+use outrigger_remote::Line;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use support::far;
+
+/// Bytes of which no two pieces are alike.
+fn content(len: usize) -> Vec<u8> {
+    (0..len as u32 / 4).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
+}
+
+fn read(direct: &Direct, path: &str) -> Vec<u8> {
+    let file = direct.open(Path::new(path), Flags::READ, 0).expect("opened");
+    let mut data = Vec::new();
+    loop {
+        let piece = direct.read_at(file, data.len() as u64, 3 << 20).expect("read");
+        if piece.is_empty() {
+            direct.close(file).expect("closed");
+            return data;
+        }
+        data.extend_from_slice(&piece);
+    }
+}
+
+#[test]
+fn a_file_of_many_messages_is_written_and_read() {
+    let Some(far) = far() else { return };
+    let (near, data) = (far.direct(), content(3_000_000));
+    let file = near.open(Path::new("f"), Flags::NEW, 0o640).expect("created");
+    assert_eq!(near.write_at(file, 0, &data), Ok(data.len()));
+    near.fsync(file, false).expect("stored");
+    near.close(file).expect("closed");
+    let stored = far.server.root().join("f");
+    assert!(fs::read(&stored).expect("there") == data);
+    assert_eq!(fs::metadata(&stored).expect("there").mode() & 0o7777, 0o640);
+    assert!(read(&near, "f") == data);
+}
+
+#[test]
+fn a_connection_that_is_cut_in_the_middle_is_made_again() {
+    let Some(far) = far() else { return };
+    let line = Line::new(far.server.port(), Duration::ZERO).expect("a line");
+    let near = Direct::new(Arc::new(Serve(far.connect_to(line.port(), &[], None).expect("connected"))));
+    let (file, data) = (near.open(Path::new("f"), Flags::NEW, 0o644).expect("created"), content(4_000_000));
+    for (number, piece) in data.chunks(500_000).enumerate() {
+        assert_eq!(near.write_at(file, number as u64 * 500_000, piece), Ok(piece.len()));
+        line.cut();
+    }
+    near.close(file).expect("closed");
+    line.cut();
+    assert!(read(&near, "f") == data);
+}
+
+#[test]
+fn a_restarted_server_has_the_files_that_were_open() {
+    let Some(mut far) = far() else { return };
+    let (near, data) = (far.direct(), content(100_000));
+    let file = near.open(Path::new("f"), Flags::NEW, 0o644).expect("created");
+    near.write_at(file, 0, &data).expect("written");
+    far.server.stop();
+    far.server.again().expect("started again");
+    near.write_at(file, 0, b"after").expect("written");
+    near.close(file).expect("closed");
+    let stored = fs::read(far.server.root().join("f")).expect("there");
+    assert!(stored.starts_with(b"after") && stored[5..] == data[5..]);
+}
+
+#[test]
+fn a_process_that_takes_over_goes_on_with_open_files() {
+    let Some(far) = far() else { return };
+    let keep = Arc::new(HeapKeep::default()) as Arc<dyn Keep>;
+    let connect = || far.connect_to(far.server.port(), &[], Some(Arc::clone(&keep))).expect("connected");
+    fs::write(far.server.root().join("f"), "content").expect("written");
+    let near = Direct::new(Arc::new(Serve(connect())));
+    let ino = near.stat(Path::new("f")).expect("told").ino;
+    drop(near);
+    let near = Direct::new(Arc::new(Serve(connect())));
+    assert_eq!(near.stat(Path::new("f")).expect("told").ino, ino);
+    assert_eq!(read(&near, "f"), b"content");
+}
+
+#[test]
+fn two_clients_see_what_the_other_does() {
+    let Some(far) = far() else { return };
+    let (one, other) = (far.direct(), far.direct());
+    let file = one.open(Path::new("f"), Flags::NEW, 0o644).expect("created");
+    assert_eq!(other.open(Path::new("f"), Flags::NEW, 0o644), Err(Errno::EEXIST));
+    one.write_at(file, 0, b"one").expect("written");
+    assert_eq!(read(&other, "f"), b"one");
+    other.rename(Path::new("f"), Path::new("g"), Default::default()).expect("renamed");
+    one.write_at(file, 3, b" more").expect("a fid follows its file");
+    one.close(file).expect("closed");
+    assert_eq!(read(&other, "g"), b"one more");
+}
+
+/// diod looks for attributes of an open file under its name: another file of that name must not be taken for it.
+#[test]
+fn a_file_that_was_replaced_is_read_and_never_taken_for_its_successor() {
+    let Some(far) = far() else { return };
+    let near = far.direct();
+    fs::write(far.server.root().join("f"), "old").expect("written");
+    fs::write(far.server.root().join("g"), "successor").expect("written");
+    let file = near.open(Path::new("f"), Flags::BOTH, 0).expect("opened");
+    near.rename(Path::new("g"), Path::new("f"), Default::default()).expect("replaced");
+    assert_eq!(near.read_at(file, 0, 100).expect("read"), b"old");
+    assert_eq!(near.ftruncate(file, 0), Err(Errno::ESTALE));
+    near.close(file).expect("closed");
+    assert_eq!(fs::read(far.server.root().join("f")).expect("there"), b"successor");
+}
+
+#[test]
+fn five_thousand_names_are_listed_in_a_directory() {
+    let Some(far) = far() else { return };
+    let dir = far.server.root().join("d");
+    fs::create_dir(&dir).expect("made");
+    for number in 0..5000 {
+        fs::File::create(dir.join(format!("file {number}"))).expect("made");
+    }
+    let near = far.direct();
+    let open = near.open(Path::new("d"), Flags::READ | Flags::DIRECTORY, 0).expect("opened");
+    let (mut names, mut cookie) = (std::collections::BTreeSet::new(), 0);
+    loop {
+        let piece = near.read_dir(open, cookie, 1 << 17).expect("listed");
+        cookie = piece.entries.last().map_or(cookie, |entry| entry.cookie);
+        names.extend(piece.entries.into_iter().map(|entry| entry.name));
+        if piece.eof {
+            break;
+        }
+    }
+    assert_eq!(names.len(), 5000);
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server of one directory with the file `f`, which does what it is told to instead of answering.
+
+use bytes::{Bytes, BytesMut};
+use outrigger_proto_ninep::*;
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+pub const CONTENT: &[u8] = b"hello";
+pub const FILE: Qid = Qid { kind: QidKind::empty(), version: 0, path: 2 };
+const ROOT: Qid = Qid { kind: QidKind::DIRECTORY, version: 0, path: 1 };
+
+/// What the server does with a request.
+pub enum Does {
+    /// Answers it.
+    Usual,
+    /// Answers something else.
+    Reply(Box<Reply>),
+    /// Sends these bytes, in which the tag of the request is put.
+    Bytes(Vec<u8>),
+    /// Sends these bytes as they are.
+    Raw(Vec<u8>),
+    /// Nothing.
+    Silence,
+    /// Does it, and hangs up.
+    Cut,
+}
+
+impl Does {
+    /// Answers this.
+    pub fn reply(reply: Reply) -> Does {
+        Does::Reply(Box::new(reply))
+    }
+}
+
+/// A server that runs until its process ends.
+pub struct Server {
+    pub port: u16,
+    pub mkdirs: Arc<AtomicUsize>,
+    pub connections: Arc<AtomicUsize>,
+}
+
+impl Server {
+    pub fn start(does: impl Fn(&Request) -> Does + Send + Sync + 'static) -> Server {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (mkdirs, connections, does) = (Arc::default(), Arc::<AtomicUsize>::default(), Arc::new(does));
+        let server = Server { port, mkdirs: Arc::clone(&mkdirs), connections: Arc::clone(&connections) };
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                connections.fetch_add(1, Ordering::SeqCst);
+                let (does, mkdirs) = (Arc::clone(&does), Arc::clone(&mkdirs));
+                thread::spawn(move || serve(stream, &*does, &mkdirs));
+            }
+        });
+        server
+    }
+}
+
+/// Passes on what comes to a socket to a server at a port.
+pub fn listen_at(path: &std::path::Path, port: u16) {
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut from, &mut to));
+            let (mut from, mut to) = (far, near);
+            thread::spawn(move || std::io::copy(&mut from, &mut to));
+        }
+    });
+}
+
+/// Until either side hangs up.
+fn serve(mut stream: TcpStream, does: &dyn Fn(&Request) -> Does, mkdirs: &AtomicUsize) -> Option<()> {
+    let fids = Mutex::new(HashMap::new());
+    loop {
+        let mut whole = vec![0; 4];
+        stream.read_exact(&mut whole).ok()?;
+        let len = u32::from_le_bytes([whole[0], whole[1], whole[2], whole[3]]) as usize;
+        whole.resize(len, 0);
+        stream.read_exact(&mut whole[4..]).ok()?;
+        let (tag, request) = Request::decode(&whole.into(), Dialect::Linux).unwrap();
+        let done = does(&request);
+        let sent = match done {
+            Does::Silence => continue,
+            Does::Reply(reply) => reply.encode(tag, Dialect::Linux).to_vec(),
+            Does::Raw(bytes) => bytes,
+            Does::Bytes(mut bytes) => {
+                set_tag(&mut bytes, tag);
+                bytes
+            }
+            Does::Usual | Does::Cut => {
+                let reply = usual(&mut fids.lock().unwrap(), request, mkdirs);
+                if matches!(done, Does::Cut) {
+                    return None;
+                }
+                reply.encode(tag, Dialect::Linux).to_vec()
+            }
+        };
+        stream.write_all(&sent).ok()?;
+    }
+}
+
+/// The attributes of a file.
+pub fn attrs(qid: Qid) -> Attrs {
+    let mode = if qid == ROOT { 0o040_755 } else { 0o100_644 };
+    Attrs { valid: AttrMask::BASIC, qid, mode, nlink: 1, size: CONTENT.len() as u64, ..Attrs::default() }
+}
+
+fn usual(fids: &mut HashMap<u32, Qid>, request: Request, mkdirs: &AtomicUsize) -> Reply {
+    let unknown = || Reply::from(Rlerror { ecode: 9 });
+    match request {
+        Request::Tversion(asked) => {
+            Rversion { msize: asked.msize.min(65_536), version: asked.version }.into()
+        }
+        Request::Tattach(asked) => {
+            fids.insert(asked.fid, ROOT);
+            Rattach { qid: ROOT }.into()
+        }
+        Request::Twalk(asked) => walk(fids, &asked),
+        Request::Tgetattr(asked) => {
+            fids.get(&asked.fid).map_or_else(unknown, |qid| Rgetattr { attrs: attrs(*qid) }.into())
+        }
+        Request::Tlopen(asked) => {
+            fids.get(&asked.fid).map_or_else(unknown, |qid| Rlopen { qid: *qid, iounit: 0 }.into())
+        }
+        Request::Tread(asked) => {
+            let from = (asked.offset as usize).min(CONTENT.len());
+            let end = (from + asked.count as usize).min(CONTENT.len());
+            Rread { data: Bytes::from_static(&CONTENT[from..end]) }.into()
+        }
+        Request::Twrite(asked) => Rwrite { count: asked.data.len() as u32 }.into(),
+        Request::Treaddir(asked) => {
+            Rreaddir { data: if asked.offset == 0 { listing(1, b"f") } else { Bytes::new() } }.into()
+        }
+        Request::Tmkdir(_) => {
+            mkdirs.fetch_add(1, Ordering::SeqCst);
+            Rmkdir { qid: ROOT }.into()
+        }
+        Request::Tflush(_) => Rflush {}.into(),
+        Request::Tclunk(asked) => {
+            fids.remove(&asked.fid);
+            Rclunk {}.into()
+        }
+        _ => Rlerror { ecode: 95 }.into(),
+    }
+}
+
+fn walk(fids: &mut HashMap<u32, Qid>, asked: &Twalk) -> Reply {
+    let (from, names) = (fids.get(&asked.fid).copied(), &asked.names);
+    let found = match (from, &names[..]) {
+        (None, _) => return Rlerror { ecode: 9 }.into(),
+        (Some(qid), []) => (qid, vec![]),
+        (Some(ROOT), [name]) if **name == *b"f" => (FILE, vec![FILE]),
+        (Some(ROOT), [name]) if **name == *b"new" => (ROOT, vec![ROOT]),
+        _ => return Rlerror { ecode: 2 }.into(),
+    };
+    fids.insert(asked.newfid, found.0);
+    Rwalk { qids: List::new(found.1).unwrap() }.into()
+}
+
+/// A listing with one name.
+pub fn listing(offset: u64, name: &[u8]) -> Bytes {
+    let mut data = BytesMut::new();
+    put_entry(&mut data, &Entry { qid: FILE, offset, kind: 8, name: Text::new(name.to_vec()).unwrap() });
+    data.freeze()
+}
