@@ -17,7 +17,7 @@
 //! | setattr | a size of 0 and times are accepted without effect |
 //!
 //! * **Files are regular** with a size of 0. The kernel would serve named pipes and devices by itself. They are opened with
-//!   [`OpenHow::DIRECT_IO`] and as streams, so that each read comes here and none has a position.
+//!   [`OpenHow::DIRECT_IO`](outrigger_core::reply::OpenHow::DIRECT_IO) and as streams, so that each read comes here and none has a position.
 //! * **Half of a connection** cannot be closed by a program: a file system has only one close.
 //! * **`exec`**: opened for reading, the program's standard output is read; for writing, its standard input is written; the other one is
 //!   `/dev/null`. A program that fails has the read at the end of its output fail with `EIO`. On close it may end by itself in `linger=`
