@@ -14,6 +14,7 @@ pub fn options(partial: bool) -> Options {
         free_output: 1 << 20,
         decoder_memory: 16 << 20,
         block_cache: 1 << 20,
+        ..Limits::default()
     };
     Options { limits, partial, cache: None }
 }
