@@ -161,7 +161,9 @@ fn namespaces() -> Finding {
 fn programs(check: &'static str, via: &str, good: &str) -> Finding {
     let advice = match via {
         "namespace" => "this takes user namespaces and /dev/fuse; without them `outrigger run` uses seccomp",
-        _ => "this takes Linux 5.9 on x86-64, and a user who may trace their own processes (ptrace)",
+        _ => {
+            "this takes x86-64 and Linux 5.9 (by ptrace 5.3), and a user who may trace their own processes (ptrace)"
+        }
     };
     match Command::new("/proc/self/exe").args(trial(via)).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => {

@@ -25,9 +25,9 @@ const CODE_64: u64 = 0x33;
 /// The size of the memory that is mapped for arguments: a path and more.
 const PAGES: usize = 8192;
 /// All signals.
-const ALL: u64 = u64::MAX;
+pub(crate) const ALL: u64 = u64::MAX;
 /// What a stop for a system call is marked with (`PTRACE_O_TRACESYSGOOD`).
-pub(crate) const AT_CALL: c_int = 0x80;
+const AT_CALL: c_int = 0x80;
 
 /// A stopped process. When this is dropped, the process goes on where it was.
 pub(crate) struct Tracee {

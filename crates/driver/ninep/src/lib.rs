@@ -16,7 +16,7 @@
 //!
 //! # What is asked
 //!
-//! Each request walks from the root to its file (`Twalk`, 16 names at a time), and gives the fid back (`Tclunk`), for which nobody waits. What is
+//! Each request walks from the root to its file (`Twalk`, 16 names at a time), and gives the fid back (`Tclunk`) without waiting for the answer. What is
 //! asked about the file goes out with the walk; a server that begins with it before the walk is done, as diod does, answers with
 //! an error, and is asked behind the walk from then on. So a lookup takes one round trip, or two, and so do the attributes of up to 256 names
 //! of a directory, since a listing has none (`Treaddir`). Open files keep fids of their own.

@@ -42,7 +42,7 @@ impl Place {
         }
         let server = Authority::parse(at)?;
         if server.password.is_some() {
-            return Err(Errno::EINVAL.because("9p: nobody logs in with a password: USER@HOST is enough"));
+            return Err(Errno::EINVAL.because("9p: there is no login with a password: write USER@HOST"));
         }
         Ok((Place::Tcp { host: server.host, port: server.port.unwrap_or(PORT) }, server.user))
     }
@@ -71,7 +71,7 @@ impl Inner {
         })
     }
 
-    /// The connection; made when there is none, by a task of its own: where the runtime is, and whoever waits for it.
+    /// The connection. Where there is none, a task of its own makes it, which goes on when the caller is cancelled.
     async fn session(&self) -> Result<Arc<Session>> {
         let mut dialed = {
             let mut present = lock(&self.present);

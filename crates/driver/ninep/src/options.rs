@@ -40,7 +40,10 @@ pub const OPTIONS: OptionTable = OptionTable {
 
 /// Options of mount(8) for the kernel's client that there are not here, and what there is instead.
 const INSTEAD: &[(&str, &str)] = &[
-    ("access", "uid=N is for one user; as root each user who asks is told to the server"),
+    (
+        "access",
+        "uid=N has one user for all requests; without it, as root, each request is made as the user of the program",
+    ),
     ("cache", "cache=SECONDS says for how long answers are used; cache=never asks every time"),
     ("dfltuid", "9P2000.L tells users by their numbers: leave it out"),
     ("dfltgid", "9P2000.L tells users by their numbers: leave it out"),

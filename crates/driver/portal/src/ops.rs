@@ -58,7 +58,7 @@ impl Driver for Portal {
     }
 
     fn attach(&self, notify: Arc<dyn Notify>) {
-        // The first door is told.
+        // Notices go to the first door only.
         let _ = self.notify.set(notify);
     }
 
@@ -109,7 +109,7 @@ impl Driver for Portal {
 
     async fn open(&self, cx: &Cx, op: Open) -> Result<Opened> {
         let target = self.target(op.node).await?;
-        // Nobody reads what a server says to a program that only writes.
+        // The program opened the file for writing only, and cannot read what the server sends.
         let drains = !op.flags.reads() && !matches!(target, Target::Exec { .. });
         let connection = self.connect(cx, target, op.flags).await?;
         let (handle, connection) = self.add(connection);
@@ -169,7 +169,7 @@ impl Driver for Portal {
     }
 
     async fn readdir(&self, _: &Cx, op: ReadDir) -> Result<Dirents> {
-        // Made-up names have no list, and sockets and files are shown to nobody.
+        // Made-up names cannot be listed, and sockets and files of this machine are not.
         let names = self.config.names(&self.names.path(op.node)?);
         let (mut entries, mut size) = (Vec::new(), 0);
         let total = names.len();

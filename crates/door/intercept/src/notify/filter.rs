@@ -119,7 +119,7 @@ pub(crate) enum Fate {
     /// The kernel does it.
     Allowed,
     /// It is answered.
-    Told,
+    Answered,
     /// It fails, as if the kernel did not know it.
     Unknown,
 }
@@ -130,7 +130,9 @@ impl Fate {
         let plain = number & !u64::from(X32);
         match plain {
             _ if plain == u64::from(IO_URING_SETUP) => Fate::Unknown,
-            _ if architecture == X86_64 && NOTIFIED.iter().any(|&told| told as u64 == number) => Fate::Told,
+            _ if architecture == X86_64 && NOTIFIED.iter().any(|&told| told as u64 == number) => {
+                Fate::Answered
+            }
             _ => Fate::Allowed,
         }
     }
@@ -340,7 +342,7 @@ mod tests {
             for number in (0..600).flat_map(|number| [number, X32 | number]) {
                 let wanted = match run_program(&program, (architecture, number), 0, 0) {
                     SECCOMP_RET_ALLOW => Fate::Allowed,
-                    SECCOMP_RET_TRACE => Fate::Told,
+                    SECCOMP_RET_TRACE => Fate::Answered,
                     NO_SUCH_CALL => Fate::Unknown,
                     other => panic!("{other:x}"),
                 };

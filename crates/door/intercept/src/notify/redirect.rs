@@ -8,7 +8,7 @@
 use super::listener::Listener;
 use super::memory::Memory;
 use super::source::{Call, Source};
-use crate::tracee::{calling, go_on, mask, result, set_mask};
+use crate::tracee::{ALL, calling, go_on, mask, result, set_mask};
 use libc::{c_int, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
@@ -18,19 +18,17 @@ use std::sync::Arc;
 use std::thread;
 
 /// Where programs have the page: far from everything that Linux maps by itself.
-pub(crate) const SCRATCH: u64 = 0x2ea0_0000_0000;
+const SCRATCH: u64 = 0x2ea0_0000_0000;
 /// Threads that share memory use different pieces of it at the same time.
-pub(crate) const SLOTS: u64 = 4096;
+const SLOTS: u64 = 4096;
 /// The size of a piece: a path and the arguments of an interpreter.
 pub(crate) const SLOT: u64 = 16 << 10;
 /// What stands at its beginning, so that no memory of the program is taken for it.
-pub(crate) const MARK: &[u8; 8] = b"outrigr1";
+const MARK: &[u8; 8] = b"outrigr1";
 /// The length of the instruction `syscall`.
 pub(crate) const SYSCALL: u64 = 2;
-/// All signals.
-const ALL: u64 = u64::MAX;
 /// A stop for a system call (`PTRACE_O_TRACESYSGOOD`).
-const AT_CALL: c_int = libc::SIGTRAP | 0x80;
+pub(crate) const AT_CALL: c_int = libc::SIGTRAP | 0x80;
 
 /// Where the new arguments of a thread stand in its memory.
 pub(crate) fn slot(thread: i32) -> u64 {
@@ -150,15 +148,26 @@ pub(crate) fn again(before: user_regs_struct, call: &Call) -> user_regs_struct {
 
 /// Maps the memory for arguments, unless it is there.
 fn map(pid: Pid, before: user_regs_struct) -> Result<(), Errno> {
+    map_by(Memory(pid.as_raw()), |arguments| system_call(pid, before, libc::SYS_mmap, arguments))
+}
+
+/// The same by a way to call mmap(2).
+///
+/// # Errors
+/// Those of mmap(2); `ENOMEM` when there is something else.
+pub(crate) fn map_by(memory: Memory, mmap: impl FnOnce([u64; 6]) -> Result<u64, Errno>) -> Result<(), Errno> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    let arguments = [SCRATCH, SLOT * (1 + SLOTS), access as u64, kind as u64, u64::MAX, 0];
-    let memory = Memory(pid.as_raw());
-    let is_ours = match system_call(pid, before, libc::SYS_mmap, arguments) {
-        Err(Errno::EEXIST) => memory.read(SCRATCH).is_ok_and(|mark| &mark == MARK),
+    let is_ours = match mmap([SCRATCH, SLOT * (1 + SLOTS), access as u64, kind as u64, u64::MAX, 0]) {
+        Err(Errno::EEXIST) => is_mapped(memory),
         mapped => mapped? == SCRATCH && memory.write(SCRATCH, MARK).is_ok(),
     };
     if is_ours { Ok(()) } else { Err(Errno::ENOMEM) }
+}
+
+/// Whether the memory for arguments is there.
+pub(crate) fn is_mapped(memory: Memory) -> bool {
+    memory.read(SCRATCH).is_ok_and(|mark| &mark == MARK)
 }
 
 /// Has a process that stops where its call has ended make another one.
@@ -179,8 +188,19 @@ pub(crate) fn system_call(
     result(pid)
 }
 
-/// Waits until a traced thread stops like that. A child of this process that ends is left for who waits for it.
+/// Waits until a traced thread stops like that.
 fn wait(pid: Pid, is_it: impl Fn(c_int) -> bool) -> Result<(), Errno> {
+    while !is_it(next_stop(pid)?) {
+        go_on(libc::PTRACE_SYSCALL, pid, 0)?;
+    }
+    Ok(())
+}
+
+/// Waits until a traced thread stops, and answers how. A child of this process that ends is left for who waits for it.
+///
+/// # Errors
+/// `ESRCH` when it has ended.
+pub(crate) fn next_stop(pid: Pid) -> Result<c_int, Errno> {
     loop {
         // SAFETY: a structure of numbers.
         let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -188,15 +208,11 @@ fn wait(pid: Pid, is_it: impl Fn(c_int) -> bool) -> Result<(), Errno> {
         // SAFETY: the kernel writes to a variable that outlives the call.
         let result = unsafe { libc::waitid(libc::P_PID, pid.as_raw().unsigned_abs(), &raw mut found, what) };
         match Errno::result(result) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => continue,
+            // SAFETY: waitid(2) has filled in the fields for a child.
+            Ok(_) => return Ok(unsafe { found.si_status() }),
+            Err(Errno::EINTR) => {}
             Err(Errno::ECHILD) => return Err(Errno::ESRCH),
             Err(errno) => return Err(errno),
         }
-        // SAFETY: waitid(2) has filled in the fields for a child.
-        if is_it(unsafe { found.si_status() }) {
-            return Ok(());
-        }
-        go_on(libc::PTRACE_SYSCALL, pid, 0)?;
     }
 }

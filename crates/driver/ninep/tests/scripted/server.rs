@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server of one directory with the file `f`, which does what it is told to instead of answering.
+//! A server of one directory with the file `f`, which follows a script in place of answering some requests.
 
 use bytes::{Bytes, BytesMut};
 use outrigger_proto_ninep::*;

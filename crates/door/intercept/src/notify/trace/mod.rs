@@ -14,6 +14,7 @@ mod stopped;
 mod stops;
 
 use super::process::Process;
+use super::redirect::is_mapped;
 use super::source::{Call, Refused, Source};
 use crate::failed;
 use nix::errno::Errno;
@@ -29,7 +30,6 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use stopped::is_prepared;
 use stops::Stops;
 
 /// What a thread of a program is to do whose call waits.
@@ -168,7 +168,7 @@ impl Source for Tracer {
             Ok(false) => return Err(Refused::Root),
             Err(_) => return Err(Refused::Gone),
         }
-        if is_prepared(process.memory()) {
+        if is_mapped(process.memory()) {
             return Ok(());
         }
         let (sender, done) = channel();

@@ -2,20 +2,15 @@
 //! A thread of a program that stops where a call begins: it can be made to make other calls before.
 
 use crate::notify::memory::Memory;
-use crate::notify::redirect::{MARK, SCRATCH, SLOT, SLOTS, SYSCALL, changed, slot, system_call};
-use crate::tracee::{AT_CALL, go_on, mask, result, set_mask};
-use libc::{c_int, ptrace_syscall_info, user_regs_struct};
+use crate::notify::redirect::{AT_CALL, SYSCALL, changed, is_mapped, map_by, next_stop, slot, system_call};
+use crate::tracee::{ALL, go_on, mask, result, set_mask};
+use libc::{ptrace_syscall_info, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustix::fs::{CWD, OFlags, fcntl_getfl, readlinkat};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
-
-/// A stop at a system call.
-pub(super) const AT_CALL_STOP: c_int = libc::SIGTRAP | AT_CALL;
-/// All signals.
-const ALL: u64 = u64::MAX;
 
 /// The number of getpid(2) in the 32-bit interface of x86.
 const GETPID_32: u64 = 20;
@@ -53,19 +48,10 @@ impl Stopped {
     /// Those of mmap(2); `ENOMEM` when there is something else; `ENOEXEC` when it is another program now.
     pub(super) fn prepare(&mut self) -> Result<(), Errno> {
         let memory = Memory(self.pid.as_raw());
-        if is_prepared(memory) {
+        if is_mapped(memory) {
             return Ok(());
         }
-        let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-        let arguments = [SCRATCH, SLOT * (1 + SLOTS), access, kind as u64, u64::MAX, 0];
-        match self.without_signals(|stopped| stopped.call(libc::SYS_mmap, arguments)) {
-            Ok(SCRATCH) => memory.write(SCRATCH, MARK).map_err(|error| Errno::from_raw(error.errno.0)),
-            // Another thread came first.
-            Err(Errno::EEXIST) if is_prepared(memory) => Ok(()),
-            Ok(_) | Err(Errno::EEXIST) => Err(Errno::ENOMEM),
-            Err(errno) => Err(errno),
-        }
+        self.without_signals(|stopped| map_by(memory, |arguments| stopped.call(libc::SYS_mmap, arguments)))
     }
 
     /// Writes to the memory for arguments of this thread.
@@ -147,7 +133,7 @@ impl Stopped {
             let status = next_stop(self.pid)?;
             signal = 0;
             match (status >> 8, status & 0xff) {
-                (0, AT_CALL_STOP) => return Ok(()),
+                (0, AT_CALL) => return Ok(()),
                 // All signals are blocked that can be.
                 (0, other) => signal = other,
                 (libc::PTRACE_EVENT_EXEC, _) => return Err(Errno::ENOEXEC),
@@ -184,11 +170,6 @@ impl Stopped {
     }
 }
 
-/// Whether there is memory for arguments.
-pub(super) fn is_prepared(memory: Memory) -> bool {
-    memory.read(SCRATCH).is_ok_and(|mark| &mark == MARK)
-}
-
 /// Has a thread whose call has ended with a wrong file close that, and begin its call again with these registers.
 ///
 /// # Errors
@@ -209,22 +190,4 @@ pub(super) fn close_and_repeat(
 
 fn errno(error: rustix::io::Errno) -> Errno {
     Errno::from_raw(error.raw_os_error())
-}
-
-/// Waits until a thread stops, and answers how. One that ends is left for who waits for that.
-fn next_stop(pid: Pid) -> Result<c_int, Errno> {
-    loop {
-        // SAFETY: a structure of numbers.
-        let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let what = libc::WSTOPPED | libc::__WALL | libc::__WNOTHREAD;
-        // SAFETY: the kernel writes to a variable that outlives the call.
-        let result = unsafe { libc::waitid(libc::P_PID, pid.as_raw().unsigned_abs(), &raw mut found, what) };
-        match Errno::result(result) {
-            // SAFETY: waitid(2) has filled in the fields for a child.
-            Ok(_) => return Ok(unsafe { found.si_status() }),
-            Err(Errno::EINTR) => {}
-            Err(Errno::ECHILD) => return Err(Errno::ESRCH),
-            Err(errno) => return Err(errno),
-        }
-    }
 }

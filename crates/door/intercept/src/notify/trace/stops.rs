@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that traces: what it does when a thread of a program stops, and when one is to go on.
 
-use super::stopped::{AT_CALL_STOP, Stopped, call_of, close_and_repeat};
+use super::stopped::{Stopped, call_of, close_and_repeat};
 use super::{Order, Tracer};
 use crate::failed;
 use crate::notify::filter::Fate;
-use crate::notify::redirect::SYSCALL;
+use crate::notify::redirect::{AT_CALL, SYSCALL};
 use crate::notify::source::Call;
 use crate::tracee::{go_on, refused};
 use libc::{c_int, c_uint, user_regs_struct};
@@ -172,7 +172,7 @@ impl Stops {
             }
             (libc::PTRACE_EVENT_EXEC, _) => self.executed(pid),
             (libc::PTRACE_EVENT_SECCOMP, _) => self.at_filter(pid),
-            (0, AT_CALL_STOP) => self.at_call(pid),
+            (0, AT_CALL) => self.at_call(pid),
             (0, signal) => go_on(self.how(thread), pid, signal),
             _ => go_on(self.how(thread), pid, 0),
         };
@@ -265,7 +265,7 @@ impl Stops {
                 let until = answer(&stopped, -i64::from(libc::ENOSYS))?;
                 return self.go_on(pid, until);
             }
-            Fate::Told => {}
+            Fate::Answered => {}
         }
         self.count += 1;
         let call = Call {
@@ -298,7 +298,7 @@ impl Stops {
             // It is another program now, which says so, or was killed.
             return;
         }
-        let done = self.obey((thread, id), &mut stopped, order);
+        let done = self.obey(thread, &mut stopped, order);
         let _ = match done {
             Ok(Some(until)) => {
                 if stopped.stops_with_group {
@@ -318,12 +318,7 @@ impl Stops {
     }
 
     /// Does what an order says, and answers until when the thread goes on; `None` when it goes on waiting.
-    fn obey(
-        &mut self,
-        (thread, _): (i32, u64),
-        stopped: &mut Stopped,
-        order: Order,
-    ) -> Result<Option<Until>, Errno> {
+    fn obey(&mut self, thread: i32, stopped: &mut Stopped, order: Order) -> Result<Option<Until>, Errno> {
         match order {
             Order::Pass if stopped.is_before_filters && self.is_filtered => Ok(Some(Until::SameCall)),
             Order::Pass => Ok(Some(Until::Call)),
