@@ -36,7 +36,7 @@ demo_packages=(
 )
 bench_packages=(
     fuse3=fusermount3 libfuse3-dev=/usr/include/fuse3/fuse.h pkg-config=pkg-config gcc=gcc bindfs=bindfs
-    archivemount=archivemount zstd=zstd python3=python3 strace=strace e2fsprogs=mkfs.ext4 bubblewrap=bwrap proot=proot
+    archivemount=archivemount zstd=zstd python3=python3 strace=strace e2fsprogs=mkfs.ext4 bubblewrap=bwrap proot=proot fakechroot=fakechroot gdb=gdb
     sshfs=sshfs rclone=rclone curl=curl openssh-server=sshd fuse2fs=fuse2fs
     libfuse2=/usr/share/doc/libfuse2 libcurl3-gnutls=/usr/share/doc/libcurl3-gnutls
     nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/usr/share/doc/nfs-ganesha-vfs rpcbind=rpcbind

@@ -57,6 +57,8 @@ enum Group {
     Relay,
     /// A program that is run with a tree in its file system.
     Run,
+    /// A program that runs gets a tree.
+    Attach,
     /// A disk image.
     Image,
     /// An encrypted directory.
@@ -172,6 +174,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Nfs => groups::nfs::measure(bench),
         Group::Relay => groups::relay::measure(bench),
         Group::Run => groups::run::measure(bench),
+        Group::Attach => groups::attach::measure(bench),
         Group::Image => groups::image::measure(bench),
         Group::Crypt => groups::crypt::measure(bench),
         Group::Memory => groups::memory::measure(bench),

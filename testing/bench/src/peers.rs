@@ -42,6 +42,10 @@ pub struct Peers {
     pub bwrap: Option<PathBuf>,
     /// proot(1), which gives it another file system by ptrace(2).
     pub proot: Option<PathBuf>,
+    /// fakechroot(1), which does so by a preloaded library.
+    pub fakechroot: Option<PathBuf>,
+    /// gdb(1), which stops a program that runs and lets it go.
+    pub gdb: Option<PathBuf>,
     /// What makes system calls to be measured.
     pub calls: Option<PathBuf>,
 }
@@ -65,6 +69,8 @@ impl Peers {
             strace: find_peer("strace"),
             bwrap: find_peer("bwrap"),
             proot: find_peer("proot"),
+            fakechroot: find_peer("fakechroot"),
+            gdb: find_peer("gdb"),
             calls: compile(Path::new(CALLS), &built),
         }
     }
@@ -87,6 +93,8 @@ impl Peers {
             ("ratarmount", &self.ratarmount),
             ("bwrap", &self.bwrap),
             ("proot", &self.proot),
+            ("fakechroot", &self.fakechroot),
+            ("gdb", &self.gdb),
         ] {
             let line = program.as_ref().and_then(|path| first_line(&path.to_string_lossy(), &["--version"]));
             let version =

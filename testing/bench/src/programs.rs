@@ -4,8 +4,9 @@
 use crate::watch;
 use anyhow::{Context, Result, bail, ensure};
 use std::env;
+use std::io;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The exit status of timeout(1) for a program that took too long.
@@ -79,4 +80,62 @@ pub fn find_peer(program: &str) -> Option<PathBuf> {
         eprintln!("SKIPPED: {program} is not installed; its columns are left out (make bench-deps)");
     }
     found
+}
+
+/// A process that ends when this is dropped.
+pub struct Process(Child);
+
+impl Process {
+    /// Starts `command`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let child =
+            command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {command:?}"))?;
+        watch::adopt(child.id());
+        Ok(Process(child))
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn wait(&mut self) -> Result<()> {
+        let status = self.0.wait()?;
+        ensure!(status.success(), "{status}");
+        Ok(())
+    }
+
+    /// How it has ended, if it has.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.0.try_wait()
+    }
+
+    /// Its standard output, where that is a pipe and was not taken before.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.0.stdout.take()
+    }
+
+    /// Its standard error, where that is a pipe and was not taken before.
+    pub fn stderr(&mut self) -> Option<ChildStderr> {
+        self.0.stderr.take()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        watch::forget(self.0.id());
+    }
 }

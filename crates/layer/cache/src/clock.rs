@@ -96,6 +96,7 @@ impl Table {
                 alone.push(node);
             }
             record.changed = last;
+            record.xattrs = None;
         }
         let at = self.altering.iter().position(|other| other.number == number);
         let crossed = at.is_some_and(|at| self.altering.swap_remove(at).crossed);

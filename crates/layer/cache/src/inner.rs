@@ -50,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) has_successor: bool,
     /// Programs that walk through the tree.
     pub(crate) walks: Mutex<Walks>,
+    /// Until when a program that asks for extended attributes of one file after the other is expected to go on.
+    pub(crate) xattrs_wanted: AtomicU64,
     /// The most bytes to read ahead of one reader.
     pub(crate) read_ahead: u64,
     /// The most bytes of small files to read ahead.
@@ -90,6 +92,7 @@ impl Inner {
             writeback: Writeback::new(options.write_memory, log),
             closing: Closing::new(closes),
             walks: Mutex::new(Walks::new(options)),
+            xattrs_wanted: AtomicU64::new(0),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),
             above: OnceLock::new(),

@@ -9,6 +9,7 @@
 //!   whole tells what every name leads to, what does not exist, and the attributes of every file, without a request for any of
 //!   them (where the tree below has [`ReadDirPlus`](outrigger_core::ops::ReadDirPlus)). Where names of one directory are asked
 //!   for one after the other, the whole of it is.
+//! * **Names of extended attributes**, where a program asks for those of one file after the other (see `xattrs`).
 //! * **Targets** of symbolic links, as long as their attributes are fresh.
 //! * **Content** of files that are opened, in memory, as long as size and times of the file stay the same. A reader that goes
 //!   from the front to the back is read ahead of, with a window that grows until it need not wait. Where small files of a
@@ -87,6 +88,7 @@ mod siblings;
 mod table;
 mod walk_ahead;
 mod writeback;
+mod xattrs;
 
 pub use disk::{Block, Disk, DiskUsage};
 pub use options::{Different, OPTIONS, Options, Policy, Ttls, Writes};
@@ -325,6 +327,8 @@ impl Layer for Cache {
             other if other.syncs().is_some() => inner.sync(cx, other),
             Request::Write(op) => inner.write(cx, op),
             Request::SetAttr(op) => inner.setattr(cx, op),
+            Request::GetXattr(op) => inner.getxattr(cx, op),
+            Request::ListXattr(op) => inner.listxattr(cx, op),
             Request::Read(op) if inner.has(OpCode::Open) => inner.read(cx, op),
             other if other.class() == Class::Change => inner.change(cx, other),
             other => inner.pass(cx, other),

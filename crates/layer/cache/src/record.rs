@@ -8,6 +8,7 @@ use crate::moment::Moment;
 use crate::names::{Names, Stamp};
 use crate::siblings::Siblings;
 use crate::table::When;
+use crate::xattrs::{self, Row, Xattrs};
 use outrigger_core::{Attr, FileKind, Generation, Node, Target, lock};
 use std::sync::{Arc, Mutex};
 
@@ -50,6 +51,8 @@ pub(crate) struct Record {
     /// It has no name any more: nothing of it is kept when no reference is left.
     pub(crate) dying: bool,
     pub(crate) body: Body,
+    /// The names of its extended attributes.
+    pub(crate) xattrs: Option<Xattrs>,
     /// Memory in bytes.
     pub(crate) weight: usize,
 }
@@ -75,6 +78,7 @@ pub(crate) struct Directory {
     /// Names that were asked for below one soon after the other, and when the last of them was.
     pub(crate) misses: (u32, Moment),
     pub(crate) siblings: Siblings,
+    pub(crate) row: Row,
 }
 
 impl Record {
@@ -92,7 +96,8 @@ impl Record {
         };
         let file = if self.file.is_some() { size_of::<File>() } else { 0 };
         let path = self.path.as_ref().map_or(0, |path| path.len());
-        size_of::<Record>() + RECORD_COST + body + file + path
+        let xattrs = xattrs::weight(self.xattrs.as_ref());
+        size_of::<Record>() + RECORD_COST + body + file + path + xattrs
     }
 
     /// Whether it must not be dropped.
@@ -107,12 +112,16 @@ impl Record {
         (self.attr_sequence, self.attr_asked, self.attr_until) = (asked.sequence, now, until);
         let was_settled = std::mem::replace(&mut self.attr_settled, is_settled(attr, wall));
         self.dying = attr.nlink == 0;
+        let is_same = |old: &Attr| (stamp(old), old.change) == (stamp(attr), attr.change);
+        let stays = was_settled && self.attr.as_ref().is_some_and(is_same);
+        if !stays {
+            self.xattrs = None;
+        }
         match &self.body {
             Body::Directory(directory) if attr.is_dir() => {
                 lock(&directory.names).confirm(stamp(attr), (until, absent));
             }
-            Body::Link(_)
-                if was_settled && self.attr.as_ref().is_some_and(|old| stamp(old) == stamp(attr)) => {}
+            Body::Link(_) if stays => {}
             // Where a node is a place in the tree, another file may have come to that place.
             _ => self.body = Body::Nothing,
         }

@@ -122,7 +122,7 @@ impl Table {
         let record = self.make(node);
         if record.generation.replace(generation).is_some_and(|known| known != generation) {
             (record.attr, record.attr_until, record.body) = (None, 0, Body::Nothing);
-            (record.dir, record.path, record.dying) = (None, None, false);
+            (record.dir, record.path, record.dying, record.xattrs) = (None, None, false, None);
             if let Some(file) = record.file.take() {
                 let content = lock(&file.content).id;
                 self.leftovers.push(content);
@@ -302,7 +302,7 @@ impl Table {
     }
 
     /// Counts anew what the record of `node` takes.
-    fn weigh(&mut self, node: Node) {
+    pub(crate) fn weigh(&mut self, node: Node) {
         let Some(record) = self.records.peek_mut(&node) else { return };
         let weight = record.measure();
         self.bytes = self.bytes - record.weight + weight;

@@ -188,6 +188,9 @@ impl Inner {
             table.unpin(dir);
         }
         drop((walks, table));
+        if names.is_some() {
+            self.xattrs_of_listed(cx, dir);
+        }
         if ahead || deep {
             self.list_ahead(cx);
         }

@@ -2,6 +2,7 @@
 //! What is measured, one group a file.
 
 pub mod archive;
+pub mod attach;
 pub mod commands;
 pub mod crypt;
 pub mod far;

@@ -2,9 +2,9 @@
 //! An NFS server, mounted by `nfs://`: at once, through the relay of the guide, and with the layer that encrypts.
 
 use super::Bench;
-use super::nfs::servers::{self, Process, Server};
+use super::nfs::servers::{self, Server};
 use crate::mounts::{self, Mount};
-use crate::programs::{run, seconds};
+use crate::programs::{Process, run, seconds};
 use crate::scratch::Ground;
 use crate::table::{Goal, Table, Unit};
 use crate::{files, trees};

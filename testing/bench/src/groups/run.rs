@@ -18,6 +18,8 @@ const NATIVE: &str = "native";
 const RUN: &str = "outrigger run";
 const SECCOMP: &str = "run --via seccomp";
 const PTRACE: &str = "run --via ptrace";
+/// All local files are in the tree.
+const COW: &str = "run --cow";
 /// It stops a program at each call: a build would take it minutes.
 const STRACE: &str = "strace";
 /// Where the tree stands for the program.
@@ -57,7 +59,7 @@ struct Way {
 
 impl Way {
     fn is_peer(&self) -> bool {
-        ![NATIVE, RUN, SECCOMP, PTRACE].contains(&self.name)
+        ![NATIVE, RUN, SECCOMP, PTRACE, COW].contains(&self.name)
     }
 
     fn command(&self, program: &Path) -> Command {
@@ -80,12 +82,12 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let archive = program(bench, ground.dir())?;
     let calls =
         bench.peers.calls.as_deref().context("the program that makes system calls was not compiled")?;
-    let ways = ways(bench, &tree);
+    let ways = ways(bench, &tree, ground.dir());
     let local = tree.join("file");
     let on = |what, call, path: &Path, ways: &[&Way]| row(bench, what, (calls, call), path, ways);
     let all: Vec<&Way> = ways.iter().collect();
     let fast: Vec<&Way> = ways.iter().filter(|way| way.name != STRACE).collect();
-    let ours: Vec<&Way> = ways.iter().filter(|way| !way.is_peer()).collect();
+    let ours: Vec<&Way> = ways.iter().filter(|way| !way.is_peer() && way.name != COW).collect();
     let goal = |factor| Goal::Below { subject: RUN, factor, than: NATIVE };
     let shown = Path::new(PREFIX).join("file");
     let rows = vec![
@@ -121,7 +123,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
 }
 
 /// All ways there are here.
-fn ways(bench: &Bench, tree: &Path) -> Vec<Way> {
+fn ways(bench: &Bench, tree: &Path, ground: &Path) -> Vec<Way> {
     let mut map = OsString::from(format!("{PREFIX}="));
     map.push(tree);
     let words = |words: &[&OsStr]| words.iter().map(|&word| word.to_owned()).collect();
@@ -129,16 +131,22 @@ fn ways(bench: &Bench, tree: &Path) -> Vec<Way> {
         let options = ["run", "--via", via, "--no-hosts", "--mounts", "/dev/null", "--map"].map(OsStr::new);
         words(&[&[bench.outrigger.as_os_str()][..], &options, &[&map]].concat())
     };
+    let mut overlay = OsString::from("--cow=");
+    overlay.push(ground.join("overlay"));
+    let cow = ["run".as_ref(), overlay.as_os_str(), "--no-hosts".as_ref()];
+    let cow = words(&[&[bench.outrigger.as_os_str()][..], &cow].concat());
     let mut ways = vec![
         Way { name: NATIVE, words: Vec::new() },
         Way { name: RUN, words: ours("namespace") },
         Way { name: SECCOMP, words: ours("seccomp") },
         Way { name: PTRACE, words: ours("ptrace") },
+        Way { name: COW, words: cow },
     ];
     let peers = &bench.peers;
     for (name, program, options) in [
         ("bwrap", &peers.bwrap, &["--dev-bind", "/", "/"][..]),
         ("proot", &peers.proot, &[]),
+        ("fakechroot", &peers.fakechroot, &[]),
         (STRACE, &peers.strace, &["-f", "-o", "/dev/null"]),
     ] {
         if let Some(program) = program {
@@ -175,8 +183,9 @@ fn sampler<'a>(bench: &Bench, way: &Way, (calls, call): (&Path, &str), path: &Pa
     let count = bench.scaled(match (way.name, call) {
         (STRACE | PTRACE, "iostone") => CALLS / 100,
         (_, "iostone") if in_tree => CALLS / 100,
+        (COW, "iostone") => CALLS / 100,
         (_, "iostone") => CALLS / 5,
-        (STRACE | SECCOMP | PTRACE, _) => CALLS / 20,
+        (STRACE | SECCOMP | PTRACE | COW, _) => CALLS / 20,
         (_, "open") if in_tree => CALLS / 20,
         _ => CALLS,
     });

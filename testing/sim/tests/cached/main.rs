@@ -12,3 +12,4 @@ mod names;
 mod settings;
 mod siblings;
 mod successor;
+mod xattrs;

@@ -4,6 +4,7 @@
 use super::super::Bench;
 use super::client::Client;
 use super::{GANESHA, OURS};
+use crate::programs::Process;
 use crate::{priority, watch};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use outrigger_proto_nfs3::mount::{DirPath, procedure as mount};
@@ -13,7 +14,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,36 +44,6 @@ pub struct Server {
     _helper: Option<Process>,
 }
 
-/// A process that ends when this is dropped.
-pub struct Process(Child);
-
-impl Process {
-    /// Starts `command`.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub fn start(command: &mut Command) -> Result<Self> {
-        let child =
-            command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {command:?}"))?;
-        watch::adopt(child.id());
-        Ok(Process(child))
-    }
-
-    /// Its standard error, where that is a pipe and was not taken before.
-    pub fn stderr(&mut self) -> Option<ChildStderr> {
-        self.0.stderr.take()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        watch::forget(self.0.id());
-    }
-}
-
 fn local(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
@@ -92,11 +63,11 @@ pub fn outrigger(bench: &Bench, store: &Path, dir: &Path) -> Result<Server> {
     command.args(["serve", "nfs", "--listen", "127.0.0.1:0", "--insecure", "--squash", "none", "--state"]);
     let mut process = Process::start(command.args([dir, store]).stdout(Stdio::piped()))?;
     let mut line = String::new();
-    let out = process.0.stdout.take().context("standard output is a pipe")?;
+    let out = process.stdout().context("standard output is a pipe")?;
     BufReader::new(out).read_line(&mut line)?;
     let address = line.split(' ').next().and_then(|address| address.parse().ok());
     let address = address.with_context(|| format!("{command:?} says {line:?}"))?;
-    priority::raise_sessions(process.0.id());
+    priority::raise_sessions(process.id());
     Ok(Server { name: OURS, address, mount: address, path: "/".to_owned(), process, _helper: None })
 }
 
@@ -127,7 +98,7 @@ pub fn ganesha(program: &Path, store: &Path, dir: &Path) -> Result<Server> {
     let start = Instant::now();
     loop {
         let said = || last_lines(&log);
-        if let Some(status) = server.process.0.try_wait()? {
+        if let Some(status) = server.process.try_wait()? {
             bail!("{command:?}: {status}: {}", said());
         }
         match server.mount() {
@@ -136,7 +107,7 @@ pub fn ganesha(program: &Path, store: &Path, dir: &Path) -> Result<Server> {
         }
         thread::sleep(SHORT_WAIT);
     }
-    priority::raise_sessions(server.process.0.id());
+    priority::raise_sessions(server.process.id());
     Ok(server)
 }
 
@@ -163,7 +134,7 @@ fn portmap() -> Result<Option<Process>> {
     let mut process = Process::start(Command::new(rpcbind).arg("-f"))?;
     let start = Instant::now();
     while !answers() {
-        let ended = process.0.try_wait()?;
+        let ended = process.try_wait()?;
         ensure!(ended.is_none() && start.elapsed() < DEADLINE, "rpcbind does not start: {ended:?}");
         thread::sleep(SHORT_WAIT);
     }
@@ -192,7 +163,7 @@ impl Server {
     /// # Errors
     /// When it has ended.
     pub fn processor_time(&self) -> Result<f64> {
-        let text = fs::read_to_string(format!("/proc/{}/stat", self.process.0.id()))?;
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
         let (_, fields) = text.rsplit_once(')').context("no name in /proc/PID/stat")?;
         // utime and stime, the 14th and 15th field.
         let ticks =
