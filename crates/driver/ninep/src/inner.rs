@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::wire::{Fault, Fid, Session};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Attr, Cx, Errno, FileKind, Handle, Keep, Name, Node, NodeTable, Result, Runtime, lock};
-use outrigger_proto_ninep::{self as ninep, AttrMask, Call, Qid, Text, Tgetattr};
+use outrigger_proto_ninep::{self as ninep, AttrMask, Qid, Text, Tgetattr};
 use outrigger_toolkit_remote::{HandleTable, KnownFile, NodeLocks, OpenFiles, Outage, hash, own_credentials};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -86,9 +86,8 @@ impl Inner {
         names: &[Name],
     ) -> Result<(KnownFile, Attr), Fault> {
         let Some((root, names)) = self.start(session, uid, names).await? else { return Ok(above(names)?) };
-        let ask = |fid| Tgetattr { fid, mask: AttrMask::BASIC };
-        let (_, _, told) = session.walk(root, &names, ask).await?;
-        Ok((convert::known(&told.attrs)?, convert::attr(&told.attrs)))
+        let (_, attrs) = session.look(root, &names).await?;
+        Ok((convert::known(&attrs)?, convert::attr(&attrs)))
     }
 
     /// The names that lead to a node from the root, and what it is.
@@ -96,21 +95,16 @@ impl Inner {
         Ok((self.files.table().path(node)?, self.files.get(node)))
     }
 
-    /// A fid of a node, of which `and` is asked at the same time.
-    pub(crate) async fn reach_and<C: Call>(
-        &self,
-        session: &Arc<Session>,
-        uid: u32,
-        node: Node,
-        and: impl Fn(u32) -> C + Sync,
-    ) -> Result<(Fid, C::Reply), Fault> {
+    /// The attributes of a node that has a name.
+    async fn look(&self, session: &Arc<Session>, uid: u32, node: Node) -> Result<ninep::Attrs, Fault> {
         let (names, known) = self.place_of(node)?;
         let Some((root, names)) = self.start(session, uid, &names).await? else {
             return Err(refused_above());
         };
-        let (fid, qid, reply) = session.walk(root, &names, and).await?;
-        is_it(known, qid)?;
-        Ok((fid, reply))
+        let (_, attrs) = session.look(root, &names).await?;
+        convert::known(&attrs)?;
+        is_it(known, Some(attrs.qid))?;
+        Ok(attrs)
     }
 
     /// A fid of a node.
@@ -164,7 +158,6 @@ impl Inner {
     /// The attributes of a node as they are now; of one that has lost its names by the handle of one who has it open.
     pub(crate) async fn attrs(&self, cx: &Cx, node: Node, handle: Option<Handle>) -> Result<Attrs> {
         let uid = self.uid(cx);
-        let ask = |fid| Tgetattr { fid, mask: AttrMask::BASIC };
         let handle = handle.filter(|handle| self.open.get(*handle).is_ok());
         let handle = handle.or_else(|| self.nameless_handle(node));
         let told = self.with(|session| async move {
@@ -174,7 +167,7 @@ impl Inner {
             }
             match self.files.get(node).is_some_and(|known| is_above(&known)) {
                 true => Ok(None),
-                false => self.reach_and(&session, uid, node, ask).await.map(|(_, told)| Some(told.attrs)),
+                false => self.look(&session, uid, node).await.map(Some),
             }
         });
         let attr = match told.await? {

@@ -16,10 +16,10 @@
 //!
 //! # What is asked
 //!
-//! Each request walks from the root to its file (`Twalk`, 16 names at a time), and gives the fid back (`Tclunk`) without waiting for the answer. What is
-//! asked about the file goes out with the walk; a server that begins with it before the walk is done, as diod does, answers with
-//! an error, and is asked behind the walk from then on. So a lookup takes one round trip, or two, and so do the attributes of up to 256 names
-//! of a directory, since a listing has none (`Treaddir`). Open files keep fids of their own.
+//! Each request walks from the root to its file (`Twalk`, 16 names at a time), and gives the fid back (`Tclunk`) without waiting for the answer.
+//! `Tgetattr` goes out with the walk. A server that begins with it before the walk is done, as diod does, answers with an error, or with the
+//! attributes of another file, which its `qid` tells; it is asked behind the walk from then on. So a lookup takes one round trip, or two, and
+//! so do the attributes of up to 256 names of a directory, since a listing has none (`Treaddir`). Open files keep fids of their own.
 //!
 //! As root, each request is made as the user who asks, by an attach of that user; otherwise as the user of this process, or with
 //! `uid=N` as that one.

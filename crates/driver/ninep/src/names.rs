@@ -179,12 +179,11 @@ async fn remove_by_fid(session: &Arc<Session>, dir: u32, name: Text, flags: u32)
 
 /// What a new name leads to.
 async fn found(session: &Arc<Session>, dir: u32, name: Text) -> Result<(KnownFile, Attr), Fault> {
-    let ask = |fid| Tgetattr { fid, mask: AttrMask::BASIC };
-    let told = session.walk(dir, &[name], ask).await;
+    let told = session.look(dir, &[name]).await;
     // It was made: it is not made again.
-    let (_, _, told) = told.map_err(|fault| match fault {
+    let (_, attrs) = told.map_err(|fault| match fault {
         Fault::Lost(error) => Fault::Known(error),
         fault => fault,
     })?;
-    Ok((convert::known(&told.attrs)?, convert::attr(&told.attrs)))
+    Ok((convert::known(&attrs)?, convert::attr(&attrs)))
 }

@@ -97,8 +97,8 @@ impl Driver for NineP {
         }
         let uid = self.0.uid(cx);
         let told = self.0.with(|session| async move {
-            let (_, told) = self.0.reach_and(&session, uid, op.node, |fid| Treadlink { fid }).await?;
-            Ok(told)
+            let fid = self.0.reach(&session, uid, op.node).await?;
+            session.ask(Treadlink { fid: fid.number }).await
         });
         Target::new(told.await?.target.into_bytes())
     }
@@ -200,8 +200,8 @@ impl Driver for NineP {
     async fn statfs(&self, cx: &Cx, op: StatFs) -> Result<FsStat> {
         let uid = self.0.uid(cx);
         let told = self.0.with(|session| async move {
-            let (_, told) = self.0.reach_and(&session, uid, op.node, |fid| Tstatfs { fid }).await?;
-            Ok(told.space)
+            let fid = self.0.reach(&session, uid, op.node).await?;
+            Ok(session.ask(Tstatfs { fid: fid.number }).await?.space)
         });
         let space = told.await?;
         Ok(FsStat {

@@ -6,8 +6,9 @@ use bytes::{Bytes, BytesMut};
 use outrigger_core::{Errno, Result, lock};
 use outrigger_mux::{Error as Lost, Frame, Framed, Limits, Mux, Protocol};
 use outrigger_proto_ninep::{
-    Call, Dialect, HEAD, IO_HEAD, List, NO_FID, NO_TAG, Reply, Request, Rerror, Rlerror, Rversion, Tattach,
-    Tclunk, Tflush, Tversion, Twalk, Twrite, WALK_MAX, frame_len, set_tag, tag, write_head,
+    AttrMask, Attrs, Call, Dialect, HEAD, IO_HEAD, List, NO_FID, NO_TAG, Reply, Request, Rerror, Rlerror,
+    Rversion, Tattach, Tclunk, Tflush, Tgetattr, Tversion, Twalk, Twrite, WALK_MAX, frame_len, set_tag, tag,
+    write_head,
 };
 use outrigger_proto_ninep::{Qid, Text};
 use outrigger_toolkit_remote::{Stream, within};
@@ -304,33 +305,32 @@ impl Session {
         self.mux.send(Frame::first(Request::from(Tclunk { fid }).encode(NO_TAG, Dialect::Linux)));
     }
 
-    /// What `names` below a fid lead to, one below the other: its fid and identity. `and` is asked for about it at the same time, and
-    /// again where the server has not walked yet.
-    pub(crate) async fn walk<C: Call>(
-        self: &Arc<Self>,
-        from: u32,
-        names: &[Text],
-        and: impl Fn(u32) -> C + Sync,
-    ) -> Result<(Fid, Option<Qid>, C::Reply), Fault> {
+    /// What `names` below a fid lead to, one below the other: its fid, and its attributes, which are asked for at the same time.
+    ///
+    /// A server may begin with that before it has walked. Then it answers with an error, or with the attributes of what it has come to on its
+    /// way, which are not those of the file that the walk has led to: they are asked for again.
+    pub(crate) async fn look(self: &Arc<Self>, from: u32, names: &[Text]) -> Result<(Fid, Attrs), Fault> {
+        let ask = |fid: &Fid| self.ask(Tgetattr { fid: fid.number, mask: AttrMask::BASIC });
         if !self.is_in_order.load(Ordering::Relaxed) || names.len() > WALK_MAX {
-            let (fid, qid) = self.walk_to(from, names).await?;
-            let reply = self.ask(and(fid.number)).await?;
-            return Ok((fid, qid, reply));
+            let (fid, _) = self.walk_to(from, names).await?;
+            let told = ask(&fid).await?;
+            return Ok((fid, told.attrs));
         }
         let fid = self.fid().await?;
-        let (walked, early) = tokio::join!(self.step(from, &fid, names), self.ask(and(fid.number)));
+        let (walked, early) = tokio::join!(self.step(from, &fid, names), ask(&fid));
         let qid = walked?;
-        let reply = match early {
-            Err(Fault::Known(_)) => {
+        let told = match early {
+            Ok(told) if qid.is_none_or(|qid| qid.path == told.attrs.qid.path) => told,
+            Err(lost @ Fault::Lost(_)) => return Err(lost),
+            _ => {
                 self.is_in_order.store(false, Ordering::Relaxed);
-                self.ask(and(fid.number)).await?
+                ask(&fid).await?
             }
-            early => early?,
         };
-        Ok((fid, qid, reply))
+        Ok((fid, told.attrs))
     }
 
-    /// The same with nothing asked.
+    /// The fid and the identity of what `names` below a fid lead to, one below the other.
     pub(crate) async fn walk_to(
         self: &Arc<Self>,
         from: u32,

@@ -6,7 +6,7 @@ mod server;
 use bytes::Bytes;
 use outrigger_conformance::{Direct, Flags, Subject};
 use outrigger_core::ops::{Lookup, OpenFlags, Read};
-use outrigger_core::{Credentials, Cx, Driver, Errno, Name, Node, Runtime, Serve, ops};
+use outrigger_core::{Credentials, Cx, Driver, Errno, FileKind, Name, Node, Runtime, Serve, ops};
 use outrigger_driver_ninep::{NineP, Options};
 use outrigger_proto_ninep::*;
 use outrigger_runtime::Threads;
@@ -62,6 +62,22 @@ fn use_all(near: &Direct) -> Result<(), Errno> {
 fn a_server_that_answers_is_used() {
     let server = Server::start(|_| Does::Usual);
     assert_eq!(use_all(&connect(&server, &[]).unwrap().direct), Ok(()));
+}
+
+#[test]
+fn attributes_that_a_server_tells_before_it_has_walked_are_not_those_of_the_file() {
+    let asked = AtomicUsize::new(0);
+    // The first is about the root, the second about the file `f`, to which the walk has not come yet.
+    let server = Server::start(move |request| match request {
+        Request::Tgetattr(_) if asked.fetch_add(1, Ordering::SeqCst) == 1 => {
+            let above = Qid { kind: QidKind::DIRECTORY, version: 0, path: 1 };
+            Does::reply(Rgetattr { attrs: Attrs { mode: 0o040_755, ..attrs(above) } }.into())
+        }
+        _ => Does::Usual,
+    });
+    let near = connect(&server, &[]).unwrap().direct;
+    assert_eq!(near.stat(f()).unwrap().kind(), FileKind::Regular);
+    assert_eq!(use_all(&near), Ok(()));
 }
 
 #[test]
