@@ -307,3 +307,18 @@ fn what_cannot_be_used_is_not_mounted() {
         assert!(refused.contains(why) && !place.is_mounted(), "{refused}");
     }
 }
+
+/// Each line is made by a descriptor of its own. A time that changes without a reason would keep an editor from saving.
+#[test]
+fn a_file_that_was_stored_keeps_its_time_and_is_stored_again() {
+    let Some(far) = Far::new() else { return };
+    let root = format!("/dav/127.0.0.1:{}", far.server.port());
+    for via in ["namespace", "seccomp", "ptrace"] {
+        let file = format!("{root}/{via}");
+        let script = "echo 1 >\"$0\" && stat -c %y \"$0\" && cat \"$0\" && stat -c %y \"$0\" && echo 2 >>\"$0\" && echo 3 >>\"$0\"";
+        let said = far.place.run(&["run", "--via", via, "--", "sh", "-c", script, &file]).ok();
+        let [first, "1", second] = said.lines().collect::<Vec<_>>()[..] else { panic!("{via}: {said}") };
+        assert_eq!(first, second, "{via}");
+        assert_eq!(fs::read_to_string(far.server.root().join(via)).unwrap(), "1\n2\n3\n", "{via}");
+    }
+}

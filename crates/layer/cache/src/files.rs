@@ -178,7 +178,7 @@ impl Inner {
         let open = self.handles.file(node, op.handle).filter(|open| open.delays());
         let file = open.as_ref().map(|open| Arc::clone(&open.file)).or_else(|| self.writeback.file(node));
         if file.is_none() && !self.is_being_closed(node) && self.writeback.error_of(node).is_none() {
-            return self.pass(cx, op.into());
+            return self.storing(node, self.pass(cx, op.into()));
         }
         Answer::later(async move {
             // What other programs have written and closed is synchronised, too, by whatever handle.
@@ -186,7 +186,7 @@ impl Inner {
             if let Some(file) = file {
                 self.written(node, &file).await;
             }
-            let reply = self.pass(cx, op.into()).await;
+            let reply = self.storing(node, self.pass(cx, op.into())).await;
             let error =
                 open.and_then(|open| lock(&open.file.delayed).fsync_error(&mut lock(&open.errors_seen)));
             let Some(error) = error.or_else(|| self.writeback.error_of(node)) else { return reply };
@@ -297,9 +297,23 @@ impl Inner {
                 true => self.flush_below(cx, flush).await,
                 false => Reply::Done(()),
             };
-            let released = self.below().service.call(cx, op.into()).await;
+            let (node, stores) = (op.node, op.flags.writes());
+            let ended = self.below().service.call(cx, op.into());
+            let released = if stores { self.storing(node, ended).await } else { ended.await };
             self.settle(cx).await;
             if flushed.error().is_some() { flushed } else { released }
+        })
+    }
+
+    /// Has a file stored by what is answered. A server of whole files has another time for it then than while it waited to be stored.
+    pub(crate) fn storing<'a>(&'a self, node: Node, answer: Answer<'a>) -> Answer<'a> {
+        if !self.below().abilities.whole_files {
+            return answer;
+        }
+        Answer::later(async move {
+            let reply = answer.await;
+            lock(&self.table).was_written(node);
+            reply
         })
     }
 

@@ -592,7 +592,7 @@ impl Inner {
         match self.below_handle(op.node, op.handle) {
             Some(real) if self.has(OpCode::Flush) => {
                 op.handle = real;
-                self.below().service.call(cx, op.into())
+                self.storing(op.node, self.below().service.call(cx, op.into()))
             }
             _ => Answer::Ready(Reply::Done(())),
         }
