@@ -73,8 +73,10 @@ impl MapNames {
     pub fn fixed(map: Map, options: TreeOptions, command: &'static str) -> Result<Self, Failure> {
         let trees = trees(options.clone(), command);
         for leads in map.leads().filter(|leads| !leads.options.is_empty()) {
-            options.allow(command, std::slice::from_ref(&leads.options), "")?;
-            check(&trees, &leads)?;
+            let allowed = options.allow(command, std::slice::from_ref(&leads.options), "");
+            allowed.and_then(|()| check(&trees, &leads)).map_err(|failure| {
+                Failure::serious(format!("the tree '{}': {failure}", leads.location.display()))
+            })?;
         }
         let loaded = Mutex::new(Loaded { map: Arc::new(map), stamp: None, wrong: None });
         Ok(MapNames { file: None, opening: Opening::new(options, command, true), loaded })

@@ -142,7 +142,10 @@ pub(super) fn at(
         |error| {
             Failure::serious(match (&error.reason, error.errno) {
                 // Why there is no connection is said in ssh's words, and what the server says comes with the path.
-                (Some(why), _) => format!("cannot open {host}: {why}{}", other_scheme(host, path)),
+                (Some(why), _) => {
+                    let at = port.map_or_else(|| host.to_owned(), |port| format!("{host}, port {port}"));
+                    format!("cannot open {at}: {why}{}", other_scheme(host, path))
+                }
                 (None, Errno::ENOTDIR) => {
                     let shown = shown();
                     format!(
