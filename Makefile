@@ -26,7 +26,7 @@ help:
 	@echo 'make test       every check and test; as root it also mounts; the last line has the totals'
 	@echo 'make kernel     outrigger-kernel, which serves disk images (minutes at the first time); kernel-stats: how much of it is ours'
 	@echo 'make bench      the measurements of docs/PERFORMANCE.md, side by side with other programs'
-	@echo 'make matrix     the conformance matrix of docs/MATRIX.md'
+	@echo 'make matrix     the conformance matrix of docs/MATRIX.md: as root with servers and mounts, ten minutes; a server that is not here is left out'
 	@echo 'make table4     a death of the server at every point of every operation; table5: random deaths under loads'
 	@echo 'make soak       thousands of deaths of one mount: nothing fails, nothing grows'
 	@echo 'make recovery   how long such a death is felt; frozen: a server that stops answering, with and without us'

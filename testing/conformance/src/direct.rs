@@ -145,11 +145,9 @@ impl Direct {
     /// # Errors
     /// As path lookup has them.
     pub fn node_of(&self, path: &Path) -> Result<Node> {
-        let found = self.resolve(path, false)?;
-        let node = found.node;
-        // The reference passes to the caller.
-        std::mem::forget(found);
-        Ok(node)
+        let mut found = self.resolve(path, false)?;
+        // The reference passes to the caller: none of the root is returned.
+        Ok(std::mem::replace(&mut found.node, Node::ROOT))
     }
 
     /// Node, handle and lock owner of an open file.

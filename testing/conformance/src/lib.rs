@@ -32,6 +32,7 @@
 
 pub mod cases;
 pub mod ftp;
+pub mod http;
 pub mod mount;
 pub mod nfs;
 pub mod ninep;
@@ -46,6 +47,6 @@ mod tester;
 
 pub use direct::{Direct, block_on};
 pub use hostdir::HostDir;
-pub use report::{Case, Place, Report, Target, matrix, run};
+pub use report::{Case, Place, Report, Target, run, run_until};
 pub use subject::{Fd, Flags, Kind, Listed, Listing, Result, Subject, range_lock};
 pub use tester::{Expect, Outcome, Tester};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mounts made with the `outrigger` program, which cannot outlive their test and cannot hang it.
 
+use outrigger_core::{OpCode, OpSet};
+use rustix::mount::UnmountFlags;
 use std::env;
 use std::fs;
 use std::io;
@@ -18,6 +20,29 @@ pub const WRITEBACK: Exceptions = &[
     ),
     ("holes/seek_finds_data_and_hole", "the same"),
 ];
+
+/// What does not hold on a mount of a tree whose driver cannot seek.
+pub const NO_SEEK: Exceptions =
+    &[("holes/seek_finds_data_and_hole", HOLES), ("holes/a_file_that_is_a_hole", HOLES)];
+
+const HOLES: &str = "the protocol does not tell where holes are";
+
+/// Operations that a kernel has only from the driver; what else a driver lacks, the kernel does by itself or by others.
+const FROM_DRIVER: OpSet = OpSet::of(&[
+    OpCode::Link,
+    OpCode::SymLink,
+    OpCode::MkNod,
+    OpCode::Fallocate,
+    OpCode::GetXattr,
+    OpCode::SetXattr,
+    OpCode::ListXattr,
+    OpCode::RemoveXattr,
+]);
+
+/// The operations of a mount of a tree whose driver has `ops`.
+pub fn ops(ops: OpSet) -> OpSet {
+    OpSet::all().without(FROM_DRIVER.without(ops))
+}
 
 /// Names of cases, and why they do not hold.
 pub type Exceptions = &'static [(&'static str, &'static str)];
@@ -82,9 +107,11 @@ fn connection_of(dir: &Path) -> Option<String> {
     Some(minor.to_owned())
 }
 
-fn abort(connection: &str) {
-    // Without the control file system there is nothing more to be done.
-    let _ = fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1");
+fn abort(connection: &str, dir: &Path) {
+    if fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1").is_err() {
+        // The control file system is not mounted. The connection is aborted also where this finds the mount in use.
+        let _ = rustix::mount::unmount(dir, UnmountFlags::FORCE);
+    }
 }
 
 impl Mounted {
@@ -117,10 +144,10 @@ impl Mounted {
         command(&program, &arguments)?;
         let connection = connection_of(&dir).ok_or_else(|| io::Error::other("nothing was mounted"))?;
         let (watch, ended) = mpsc::channel::<()>();
-        let watched = connection.clone();
+        let (watched, mountpoint) = (connection.clone(), dir.clone());
         thread::spawn(move || {
             if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                abort(&watched);
+                abort(&watched, &mountpoint);
             }
         });
         Ok(Mounted { dir, program, connection, _watch: watch })
@@ -137,8 +164,8 @@ impl Drop for Mounted {
         let dir = self.dir.to_string_lossy().into_owned();
         let unmounted = command(&self.program, &["umount", &dir]).is_ok();
         if !unmounted || connection_of(&self.dir).is_some() {
-            abort(&self.connection);
-            let _ = rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::DETACH);
+            abort(&self.connection, &self.dir);
+            let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
         }
     }
 }

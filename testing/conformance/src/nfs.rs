@@ -45,10 +45,14 @@ const FLAGS: &str = "the protocol renames in one way only";
 pub const DRIVER: Exceptions = &[
     ("rename/exchange_swaps_files", EXCHANGE),
     ("rename/exchange_swaps_file_and_directory", EXCHANGE),
-    ("rename/exchange_needs_both", EXCHANGE),
     ("times/before_1970_and_after_2106", "times have 32 bits, without a sign"),
-    ("times/noatime_is_respected", "the protocol does not know who does not want it to change"),
     ("owners/truncating_clears_set_id_bits", SET_ID),
+];
+
+/// What besides cannot hold where the service is asked, without a kernel.
+pub const SERVICE: Exceptions = &[
+    ("rename/exchange_needs_both", EXCHANGE),
+    ("times/noatime_is_respected", "the protocol does not know who does not want it to change"),
     ("owners/kill_setid_clears_for_anyone", SET_ID),
     ("service/a_referenced_node_outlives_its_name", "the server has no file without a name to ask about"),
     ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),

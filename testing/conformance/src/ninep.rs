@@ -7,15 +7,29 @@ use crate::mount::Exceptions;
 pub const DIOD: Exceptions = &[
     ("rename/exchange_swaps_files", EXCHANGE),
     ("rename/exchange_swaps_file_and_directory", EXCHANGE),
-    ("rename/exchange_needs_both", EXCHANGE),
     ("owners/setgid_without_execute_survives_writing", "the server clears the bit"),
-    ("owners/kill_setid_clears_for_anyone", "the server clears them, unless the superuser asks"),
     ("xattrs/trusted_is_for_root", "the server gives these to everyone whom it serves"),
     ("unlinked/an_open_file_lives_on", BY_PATH),
     ("unlinked/an_open_file_can_still_change", BY_PATH),
     ("unlinked/replaced_by_rename_lives_on", BY_PATH),
-    ("service/a_referenced_node_outlives_its_name", "the server has no file without a name to ask about"),
     ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
+];
+
+/// What besides cannot hold where the service is asked, without the dentries of a kernel.
+pub const SERVICE: Exceptions = &[
+    ("directories/many_levels", "it holds, but takes 300000 round trips: each path is walked from the root"),
+    ("rename/exchange_needs_both", EXCHANGE),
+    ("owners/kill_setid_clears_for_anyone", "the server clears them, unless the superuser asks"),
+    ("service/a_referenced_node_outlives_its_name", "the server has no file without a name to ask about"),
+];
+
+/// What besides cannot hold through a mount.
+pub const MOUNTED: Exceptions = &[
+    (
+        "unlinked/its_name_can_be_used_again",
+        "a kernel asks for attributes before it reads, and there is another file",
+    ),
+    ("fallocate/", "the protocol reserves no space"),
 ];
 
 const EXCHANGE: &str = "the protocol cannot exchange names";

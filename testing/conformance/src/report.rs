@@ -7,6 +7,7 @@ use crate::tester::{Outcome, Tester, outcome_of};
 use outrigger_core::{Abilities, OpCode, OpSet};
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Operations without which hardly any case can prepare what it is about.
 const BASIC: OpSet = OpSet::of(&[
@@ -119,13 +120,23 @@ pub fn run(subject: &dyn Subject, target: &Target<'_>) -> Report {
     Report { results }
 }
 
+/// The same; a case that applies and has not begun by `end` fails.
+pub fn run_until(end: Instant, subject: &dyn Subject, target: &Target<'_>) -> Report {
+    let results = cases::all().map(|case| {
+        let is_late = Instant::now() > end && case.inapplicable(subject, target).is_none();
+        let late = || Outcome::Failed("it has not run: the time for all of them is over".into());
+        (case.name, if is_late { late() } else { run_case(case, subject, target) })
+    });
+    Report { results: results.collect() }
+}
+
 fn run_case(case: &Case, subject: &dyn Subject, target: &Target<'_>) -> Outcome {
     if let Some(reason) = case.inapplicable(subject, target) {
         return Outcome::Skipped(reason);
     }
     let excepted = |name: &str| name == case.name || (name.ends_with('/') && case.name.starts_with(name));
     if let Some((_, reason)) = target.exceptions.iter().find(|(name, _)| excepted(name)) {
-        return Outcome::Skipped(format!("exception: {reason}"));
+        return Outcome::Excepted((*reason).to_owned());
     }
     if case.reads_sample {
         let outcome = outcome_of(|| (case.run)(&Tester::new(subject, PathBuf::new())));
@@ -149,7 +160,7 @@ impl Report {
         let count = |is: fn(&Outcome) -> bool| self.results.iter().filter(|(_, outcome)| is(outcome)).count();
         (
             count(|outcome| matches!(outcome, Outcome::Passed)),
-            count(|outcome| matches!(outcome, Outcome::Skipped(_))),
+            count(|outcome| matches!(outcome, Outcome::Skipped(_) | Outcome::Excepted(_))),
             count(|outcome| matches!(outcome, Outcome::Failed(_))),
         )
     }
@@ -170,53 +181,11 @@ impl fmt::Display for Report {
             match outcome {
                 Outcome::Failed(message) => writeln!(f, "FAIL {name}\n     {message}")?,
                 Outcome::Skipped(reason) => writeln!(f, "skip {name}: {reason}")?,
+                Outcome::Excepted(reason) => writeln!(f, "skip {name}: exception: {reason}")?,
                 Outcome::Passed => {}
             }
         }
         let (passed, skipped, failed) = self.counts();
         write!(f, "{passed} passed, {skipped} skipped, {failed} failed")
     }
-}
-
-/// The outcomes of several subjects side by side, as Markdown: a summary by theme, then each case.
-pub fn matrix(columns: &[(String, Report)]) -> String {
-    let mut out = String::new();
-    let header = |first: &str| {
-        let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
-        format!("| {first} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(columns.len()))
-    };
-    out.push_str("## By theme\n\nPassed of those that apply.\n\n");
-    out.push_str(&header("theme"));
-    for theme in themes() {
-        let cells: Vec<String> = columns.iter().map(|(_, report)| theme_cell(report, theme)).collect();
-        out.push_str(&format!("| {theme} | {} |\n", cells.join(" | ")));
-    }
-    let totals: Vec<String> = columns.iter().map(|(_, report)| theme_cell(report, "")).collect();
-    out.push_str(&format!("| **all** | {} |\n\n", totals.join(" | ")));
-    out.push_str("## Each case\n\n`-` does not apply: the driver lacks the operation, or the case is about another door.\n\n");
-    out.push_str(&header("case"));
-    for (index, case) in cases::all().enumerate() {
-        let cell = |report: &Report| match report.results.get(index) {
-            Some((_, Outcome::Passed)) => "ok",
-            Some((_, Outcome::Failed(_))) => "**FAIL**",
-            _ => "-",
-        };
-        let cells: Vec<&str> = columns.iter().map(|(_, report)| cell(report)).collect();
-        out.push_str(&format!("| {} | {} |\n", case.name, cells.join(" | ")));
-    }
-    out
-}
-
-fn themes() -> Vec<&'static str> {
-    let mut themes: Vec<&str> = cases::all().filter_map(|case| case.name.split('/').next()).collect();
-    themes.dedup();
-    themes
-}
-
-fn theme_cell(report: &Report, theme: &str) -> String {
-    let of_theme = |name: &str| theme.is_empty() || name.split('/').next() == Some(theme);
-    let results = || report.results.iter().filter(|(name, _)| of_theme(name)).map(|(_, outcome)| outcome);
-    let passed = results().filter(|outcome| matches!(outcome, Outcome::Passed)).count();
-    let failed = results().filter(|outcome| matches!(outcome, Outcome::Failed(_))).count();
-    if passed + failed == 0 { "-".into() } else { format!("{passed}/{}", passed + failed) }
 }

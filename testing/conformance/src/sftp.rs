@@ -12,21 +12,25 @@ pub const SFTP: Exceptions = &[
     ("rename/back_and_forth_many_times", LINKS),
     ("rename/exchange_swaps_files", EXCHANGE),
     ("rename/exchange_swaps_file_and_directory", EXCHANGE),
-    ("rename/exchange_needs_both", EXCHANGE),
     ("listing/shows_kind_and_inode", SPECIAL),
     ("special/", SPECIAL),
     ("owners/copying_ranges_clears_set_id_bits", "the server copies with its own rights"),
     ("holes/take_no_space", "the protocol does not tell what a file takes"),
-    ("holes/files_larger_than_any_memory", "the protocol does not tell what a file takes"),
     ("times/utimens_sets_to_the_nanosecond", "times have whole seconds"),
     ("times/before_1970_and_after_2106", "times are unsigned seconds of 32 bits"),
-    ("times/noatime_is_respected", "the server reads as it likes"),
     ("times/chmod_marks_ctime_only", CTIME),
     ("times/link_marks_ctime", CTIME),
     ("times/unlink_marks_ctime_of_the_rest", CTIME),
     ("owners/new_files_belong_to_their_maker", MAKER),
     ("owners/setgid_directories_pass_on_their_group", MAKER),
+];
+
+/// What besides cannot hold where the service is asked, without a kernel.
+pub const SERVICE: Exceptions = &[
+    ("rename/exchange_needs_both", EXCHANGE),
+    ("holes/files_larger_than_any_memory", "the protocol does not tell what a file takes"),
     ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
+    ("times/noatime_is_respected", "the server reads as it likes"),
 ];
 
 /// What cannot hold beside [`SFTP`] on a mount: a kernel asks for more than the driver takes by itself.

@@ -298,6 +298,8 @@ pub enum Outcome {
     Passed,
     /// It does not apply, and why.
     Skipped(String),
+    /// It applies, and is known not to hold, and why.
+    Excepted(String),
     /// It does not hold: where and what.
     Failed(String),
 }

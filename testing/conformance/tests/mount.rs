@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The suite through FUSE mounts made by the `outrigger` program.
 
-use outrigger_conformance::mount::{Mounted, WRITEBACK, obstacle};
+use outrigger_conformance::mount::{Mounted, NO_SEEK, WRITEBACK, obstacle};
+use outrigger_conformance::ninep::{DIOD, MOUNTED as MOUNTED_9P};
 use outrigger_conformance::sftp::{MOUNTED, SFTP};
 use outrigger_conformance::{HostDir, Kind, Report, Target, run, sample};
 use outrigger_core::{Abilities, OpSet};
-use outrigger_remote::{HOST, Sshd};
+use outrigger_remote::{Diod, HOST, Sshd};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -89,6 +91,24 @@ fn a_directory_of_a_host_holds() {
         suite(&format!("{HOST}:{}", far.display()), &options, false, &[SFTP, MOUNTED].concat())
     {
         report.must_hold(150);
+    }
+}
+
+#[test]
+fn a_tree_of_a_9p_server_holds() {
+    if let Some(missing) = Diod::missing() {
+        assert!(std::env::var_os("CI").is_none(), "{missing} must be here");
+        println!("SKIPPED: there is no {missing}");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    // Users without privileges must get there.
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("its owner");
+    let server = Diod::start(dir.path()).expect("a server");
+    let location = format!("9p://127.0.0.1:{}{}", server.port(), server.root().display());
+    let exceptions = [DIOD, MOUNTED_9P, NO_SEEK].concat();
+    if let Some(report) = suite(&location, ",no_contain_symlinks", false, &exceptions) {
+        report.must_hold(180);
     }
 }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use outrigger_client::Client;
-use outrigger_conformance::mount::Exceptions;
+use outrigger_conformance::http::HTTP;
 use outrigger_conformance::{Direct, Target, run, sample};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, HeapKeep, Name};
@@ -249,21 +249,6 @@ fn a_server_that_was_gone_is_read_on_when_it_is_there_again() {
     assert!(reading.join().expect("read") == content(LARGE)[2_000_000..][..1000]);
 }
 
-/// What the sample tree cannot show over HTTP, and why.
-const EXCEPTIONS: Exceptions = &[
-    ("sample/every_path_has_its_kind_and_mode", "the protocol does not tell permissions"),
-    ("sample/every_symlink_has_its_target", LINKS),
-    ("sample/hard_links_are_one_file", LINKS),
-    ("sample/looking_again_finds_the_same", "a link that leads nowhere is listed, and cannot be looked at"),
-    ("sample/modification_times", "no time is told of directories"),
-    (
-        "service/undeclared_operations_are_enosys",
-        "a server that is only read refuses these changes as all others",
-    ),
-];
-
-const LINKS: &str = "the protocol does not tell links";
-
 #[test]
 fn the_conformance_suite_holds() {
     // Apache leaves a link out that leads nowhere, and its user cannot read all of the sample.
@@ -272,7 +257,7 @@ fn the_conformance_suite_holds() {
         sample::build(&far.server.root()).expect("the sample");
         let direct = Direct::new(Arc::clone(far.client().service()));
         let report =
-            run(&direct, &Target { abilities: direct.abilities(), has_sample: true, exceptions: EXCEPTIONS });
+            run(&direct, &Target { abilities: direct.abilities(), has_sample: true, exceptions: HTTP });
         println!("{kind:?}: {report}");
         report.must_hold(15);
     }

@@ -3,17 +3,18 @@
 
 mod support;
 
-use outrigger_conformance::nfs::{DRIVER, GANESHA};
+use outrigger_conformance::mount::Exceptions;
+use outrigger_conformance::nfs::{DRIVER, GANESHA, SERVICE};
 use outrigger_conformance::{Direct, Target, run};
 use outrigger_core::Serve;
 use outrigger_remote::Nfsd;
 use std::sync::Arc;
 use support::far;
 
-fn conform(kind: Nfsd, more: &[(&'static str, &'static str)], least: usize) {
+fn conform(kind: Nfsd, more: Exceptions, least: usize) {
     let Some(far) = far(kind) else { return };
     let direct = Direct::new(Arc::new(Serve(far.connect(&[]))));
-    let exceptions = [DRIVER, more].concat().leak();
+    let exceptions = &[DRIVER, SERVICE, more].concat();
     let report = run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions });
     println!("{report}");
     report.must_hold(least);

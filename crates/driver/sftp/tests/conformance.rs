@@ -3,7 +3,7 @@
 
 mod support;
 
-use outrigger_conformance::sftp::SFTP;
+use outrigger_conformance::sftp::{SERVICE, SFTP};
 use outrigger_conformance::{Direct, Target, run};
 use outrigger_core::Serve;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use support::serve;
 fn on_openssh() {
     let Some(served) = serve() else { return };
     let direct = Direct::new(Arc::new(Serve(served.sftp.clone())));
-    let report = run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions: SFTP });
+    let exceptions = &[SFTP, SERVICE].concat();
+    let report = run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions });
     println!("{report}");
     report.must_hold(153);
 }

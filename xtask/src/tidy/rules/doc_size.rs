@@ -12,6 +12,7 @@ const LIMITS: &[(&str, usize)] = &[
     ("ARCHITECTURE.md", 400),
     ("docs/ARCHITECTURE.md", 400),
     ("docs/GUIDE.md", 400),
+    ("docs/MATRIX.md", 350),
     ("docs/SEMANTICS.md", 350),
     ("docs/STYLE.md", 150),
     ("docs/TESTING.md", 150),

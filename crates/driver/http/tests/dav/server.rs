@@ -3,7 +3,7 @@
 
 use crate::support::{client, content, names, read};
 use outrigger_client::{Client, File, Inode};
-use outrigger_conformance::mount::Exceptions;
+use outrigger_conformance::http::{DAV, DAV_SERVICE};
 use outrigger_conformance::{Direct, Target, run};
 use outrigger_core::ops::{OpenFlags, RenameFlags};
 use outrigger_core::{Errno, Name, Result, SetAttrs, SetTime, Time};
@@ -57,39 +57,12 @@ impl Far {
     }
 }
 
-/// What WebDAV cannot show, and why.
-const EXCEPTIONS: Exceptions = &[
-    ("directories/many_levels", "it holds, but takes 90000 requests"),
-    ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
-    ("directories/mkdir_gives_kind_and_mode", MODE),
-    ("directories/sticky_bit_is_kept", MODE),
-    ("service/attributes_in_entries_are_current", MODE),
-    ("directories/links_count_subdirectories", LINKS),
-    ("directories/files_do_not_change_its_links", LINKS),
-    ("rename/link_counts_follow_a_moved_directory", LINKS),
-    ("rename/link_counts_after_replacing_a_directory", LINKS),
-    ("rename/back_and_forth_many_times", LINKS),
-    ("rename/exchange_swaps_files", EXCHANGE),
-    ("rename/exchange_swaps_file_and_directory", EXCHANGE),
-    ("rename/exchange_needs_both", EXCHANGE),
-    ("special/", "the protocol makes no pipes, sockets and devices"),
-    ("holes/take_no_space", "the protocol does not tell what a file takes"),
-    ("holes/files_larger_than_any_memory", "a file is sent as a whole"),
-    ("times/", "the protocol tells times in seconds, no time of access or of change, and sets none"),
-    ("owners/", "the protocol has no owners and no permissions"),
-    ("service/a_referenced_node_outlives_its_name", "the server has no file without a name to ask about"),
-];
-
-const MODE: &str = "the protocol has no permissions";
-const LINKS: &str = "the protocol does not tell links";
-const EXCHANGE: &str = "the protocol cannot exchange names";
-
 #[test]
 fn the_conformance_suite_holds() {
     let Some(far) = far() else { return };
     let direct = Direct::new(Arc::clone(far.client().service()));
-    let report =
-        run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions: EXCEPTIONS });
+    let exceptions = &[DAV, DAV_SERVICE].concat();
+    let report = run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions });
     println!("{report}");
     report.must_hold(50);
 }
