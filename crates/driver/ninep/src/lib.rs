@@ -48,9 +48,11 @@
 mod convert;
 mod dirs;
 mod files;
+mod hidden;
 mod inner;
 mod link;
 mod names;
+mod opened;
 mod ops;
 mod options;
 mod wire;
@@ -104,6 +106,6 @@ impl NineP {
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<Self> {
         let place = Place::parse(&at)?;
-        Inner::connect(place, options, runtime, keep).await.map(|inner| NineP(Arc::new(inner)))
+        Inner::connect(place, options, runtime, keep).await.map(NineP)
     }
 }
