@@ -11,13 +11,8 @@ pub const DIOD: Exceptions = &[
     ("owners/setgid_without_execute_survives_writing", "the server clears the bit"),
     ("owners/kill_setid_clears_for_anyone", "the server clears them, unless the superuser asks"),
     ("xattrs/trusted_is_for_root", "the server gives these to everyone whom it serves"),
-    ("unlinked/an_open_file_lives_on", BY_PATH),
-    ("unlinked/an_open_file_can_still_change", BY_PATH),
-    ("unlinked/replaced_by_rename_lives_on", BY_PATH),
     ("service/a_referenced_node_outlives_its_name", "the server has no file without a name to ask about"),
     ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
 ];
 
 const EXCHANGE: &str = "the protocol cannot exchange names";
-const BY_PATH: &str =
-    "the server has the content of the open file, and looks for its attributes under the name that it had";
