@@ -5,9 +5,10 @@ mod support;
 
 use outrigger_remote::Diod;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use support::{Place, can_mount, kill_server};
+use support::{Place, can_mount, has, kill_server};
 
 /// A server, and a place beside it.
 struct Far {
@@ -108,4 +109,77 @@ fn what_the_server_does_not_attach_is_refused_and_named() {
     assert!(said.code != Some(0) && said.err.contains("nowhere"), "{}", said.err);
     let said = place.run(&["--opt", "aname=/nowhere", "ls", &format!("9p://127.0.0.1:{port}/")]);
     assert!(said.code != Some(0) && said.err.contains("attach to '/nowhere'"), "{}", said.err);
+}
+
+/// Close-to-open consistency: of a file that is opened no old part is read beside a new one.
+#[test]
+fn a_file_that_is_opened_has_what_another_client_has_stored() {
+    let Some(far) = Far::new() else { return };
+    let (place, stored) = (&far.place, far.server.root().join("f"));
+    fs::write(&stored, vec![b'o'; 3_000_000]).unwrap();
+    place.run(&["mount", &far.location(""), "m"]).ok();
+    let mut first = [0; 4096];
+    fs::File::open(place.at("m/f")).unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(first, [b'o'; 4096]);
+    fs::File::options().write(true).open(&stored).unwrap().write_all(&vec![b'n'; 3_000_000]).unwrap();
+    place.run_as("cp", &["m/f", "copy"]).ok();
+    assert!(fs::read(place.at("copy")).unwrap().iter().all(|&byte| byte == b'n'));
+    place.unmount("m");
+}
+
+#[test]
+fn a_removed_file_that_is_open_in_a_mount_lives_on_until_it_is_closed() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    place.run(&["mount", &far.location(""), "m"]).ok();
+    let mut file = fs::File::options().read(true).write(true).create_new(true).open(place.at("m/f")).unwrap();
+    file.write_all(b"content").unwrap();
+    fs::remove_file(place.at("m/f")).unwrap();
+    assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 0);
+    file.set_permissions(PermissionsExt::from_mode(0o640)).unwrap();
+    assert_eq!(file.seek(SeekFrom::End(0)).unwrap(), 7);
+    file.set_len(4).unwrap();
+    file.sync_all().unwrap();
+    let (mut content, told) = ([0; 4], file.metadata().unwrap());
+    file.read_exact_at(&mut content, 0).unwrap();
+    assert_eq!((&content, told.len(), told.nlink(), told.mode() & 0o777), (b"cont", 4, 0, 0o640));
+    drop(file);
+    let tmp = format!("TMPDIR={}", place.at("m").display());
+    let said = place.run_as("env", &[&tmp, "bash", "-c", "cat <<< 'here string'"]).ok();
+    assert_eq!(said, "here string\n");
+    place.unmount("m");
+    assert_eq!(fs::read_dir(far.server.root()).unwrap().count(), 0, "nothing is left behind");
+}
+
+/// The server decides, also where all content is cached: its access lists are not the kernel's.
+#[test]
+fn a_user_whom_an_access_list_of_the_server_denies_neither_reads_nor_writes() {
+    let Some(far) = Far::new() else { return };
+    if !has("setfacl") || !has("setpriv") {
+        assert!(std::env::var_os("CI").is_none(), "setfacl and setpriv must be here");
+        eprintln!("SKIPPED: there is no setfacl, or no setpriv");
+        return;
+    }
+    let (place, stored) = (&far.place, far.server.root().join("f"));
+    fs::set_permissions(far.server.root(), PermissionsExt::from_mode(0o777)).unwrap();
+    fs::write(&stored, "secret").unwrap();
+    fs::set_permissions(&stored, PermissionsExt::from_mode(0o666)).unwrap();
+    place.run_as("setfacl", &["-m", "u:1:---", &stored.display().to_string()]).ok();
+    place.run(&["mount", "-o", "allow_other", &far.location(""), "m"]).ok();
+    assert_eq!(fs::read(place.at("m/f")).unwrap(), b"secret");
+    let as_user = |uid: &str, command: &str| {
+        let (reuid, regid) = (format!("--reuid={uid}"), format!("--regid={uid}"));
+        place.run_as("setpriv", &[&reuid, &regid, "--clear-groups", "sh", "-c", command]).code
+    };
+    for command in ["cat m/f", "echo HACK > m/f", "echo HACK >> m/f"] {
+        assert_ne!(as_user("1", command), Some(0), "{command}");
+    }
+    assert_eq!(fs::read(&stored).unwrap(), b"secret");
+    assert_eq!(as_user("2", "cat m/f && echo other > m/f"), Some(0));
+    assert_eq!(fs::read(&stored).unwrap(), b"other\n");
+    // The mode is cached.
+    fs::set_permissions(&stored, PermissionsExt::from_mode(0o600)).unwrap();
+    assert_ne!(as_user("2", "echo HACK > m/f"), Some(0));
+    assert_eq!(fs::read(&stored).unwrap(), b"other\n");
+    place.unmount("m");
 }

@@ -218,6 +218,9 @@ pub struct Abilities {
     /// A program that opens a file expects what others had written when they closed it (close-to-open consistency): caches ask about
     /// a file each time it is opened.
     pub close_to_open: bool,
+    /// Whether a user may open a file shows when it is opened only: the other side decides, by more than owner and mode, for each of
+    /// several users. Caches open it there also where all its content is known, unless the superuser asks.
+    pub decides_at_open: bool,
     /// What is answered side by side.
     pub parallel: Parallel,
     /// Access lists are kept as Linux does, in the attributes `system.posix_acl_access` and `system.posix_acl_default`
@@ -257,6 +260,7 @@ impl Abilities {
             targets_by_place: false,
             root_at: None,
             close_to_open: false,
+            decides_at_open: false,
             hides_names: false,
             parallel: Parallel::default(),
             acl: false,

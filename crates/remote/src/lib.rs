@@ -7,6 +7,7 @@
 //! | [`InodeTable`] | nodes by path, with inode numbers that are the same in every mount |
 //! | [`HandleTable`] | nodes by the handles of a server that has lasting ones |
 //! | [`Uncommitted`], [`StableStore`] | content that the server has not put on stable storage, to be written once more if need be |
+//! | [`known`] | by what an open file is known again after its connection was lost |
 //! | [`OpenFiles`], [`Notes`] | open files and other records, noted for the process that takes over |
 //! | [`OpenDirs`], [`Ordered`], [`name_only`] | open directories, and listings that another process can go on with |
 //! | [`SillyRename`], [`SillyNames`], [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
@@ -31,6 +32,7 @@ mod diagnosis;
 mod fault;
 mod handle_table;
 mod inode_table;
+pub mod known;
 mod listing;
 mod login;
 mod login_notes;

@@ -9,9 +9,6 @@ pub const DIOD: Exceptions = &[
     ("rename/exchange_swaps_file_and_directory", EXCHANGE),
     ("owners/setgid_without_execute_survives_writing", "the server clears the bit"),
     ("xattrs/trusted_is_for_root", "the server gives these to everyone whom it serves"),
-    ("unlinked/an_open_file_lives_on", BY_PATH),
-    ("unlinked/an_open_file_can_still_change", BY_PATH),
-    ("unlinked/replaced_by_rename_lives_on", BY_PATH),
     ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
 ];
 
@@ -33,5 +30,3 @@ pub const MOUNTED: Exceptions = &[
 ];
 
 const EXCHANGE: &str = "the protocol cannot exchange names";
-const BY_PATH: &str =
-    "the server has the content of the open file, and looks for its attributes under the name that it had";

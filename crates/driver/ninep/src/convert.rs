@@ -6,6 +6,7 @@ use outrigger_core::{Attr, Errno, Error, FileKind, SetTime, Time};
 use outrigger_proto_ninep as ninep;
 use outrigger_proto_ninep::{Attrs, Qid, QidKind, SetMask, Timespec};
 use outrigger_toolkit_remote::KnownFile;
+use outrigger_toolkit_remote::known::{Looks, instant};
 
 /// The largest size that files have on Linux: more is nothing that a program could count with.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
@@ -31,6 +32,11 @@ pub(crate) fn handle(qid: &Qid) -> [u8; 9] {
 /// The file that has these attributes.
 pub(crate) fn known(attrs: &Attrs) -> outrigger_core::Result<KnownFile> {
     KnownFile::new(&handle(&attrs.qid), attrs.qid.path, kind(attrs.mode)?)
+}
+
+/// By what a file is known again.
+pub(crate) fn looks(attr: &Attr) -> Looks {
+    Looks { size: Some(attr.size), changed: Some(instant(attr.ctime)) }
 }
 
 fn kind(mode: u32) -> outrigger_core::Result<FileKind> {

@@ -52,7 +52,7 @@ impl Inner {
             _ => {}
         }
         let uid = self.uid(cx);
-        self.with(|session| async move {
+        self.with(uid, |session| async move {
             let dir = self.reach(&session, uid, node).await?;
             let opened = session.ask(Tlopen { fid: dir.number, flags: DIRECTORY }).await?;
             let count = session.io_size(opened.iounit);
@@ -81,7 +81,7 @@ impl Inner {
     /// Puts the names in a directory on stable storage.
     pub(crate) async fn fsync_dir(&self, cx: &Cx, node: Node) -> Result<()> {
         let uid = self.uid(cx);
-        self.with(|session| async move {
+        self.with(uid, |session| async move {
             let dir = self.reach(&session, uid, node).await?;
             session.ask(Tlopen { fid: dir.number, flags: DIRECTORY }).await?;
             session.ask(Tfsync { fid: dir.number, data_only: 0 }).await.map(drop)
@@ -98,7 +98,8 @@ impl Inner {
         size: (usize, usize),
     ) -> Result<(Vec<(u64, Item)>, bool)> {
         let listing = self.dirs.listing(handle, cookie, async || self.list(cx, node).await).await?;
-        listing.after(cookie, size, |_| true)
+        let silly = self.silly_rename(self.uid(cx));
+        listing.after(cookie, size, |name| !silly.has(node, name))
     }
 
     pub(crate) async fn read_dir(
@@ -143,7 +144,7 @@ impl Inner {
 
     async fn found(&self, cx: &Cx, names: Vec<Name>) -> Result<(KnownFile, Attr)> {
         let (uid, names) = (self.uid(cx), &names[..]);
-        self.with(|session| async move { self.find(&session, uid, names).await }).await
+        self.with(uid, |session| async move { self.find(&session, uid, names).await }).await
     }
 }
 

@@ -3,15 +3,15 @@
 
 use crate::convert::{self, SIZE_MAX};
 use crate::inner::Inner;
-use crate::wire::{Fault, Fid, IO_MAX, Session};
+use crate::opened::OpenFid;
+use crate::wire::{Fault, Fid, IO_MAX, Session, once};
 use bytes::{Bytes, BytesMut};
 use outrigger_core::ops::{Open, OpenFlags, Read, SetAttr, SetXattr, Write};
-use outrigger_core::reply::{Attrs, OpenHow, Opened, Ttl};
+use outrigger_core::reply::{Attrs, Opened, Ttl};
 use outrigger_core::{BoxFuture, Cx, Errno, FileKind, Handle, Node, Payload, Result, lock};
-use outrigger_proto_ninep::{
-    AttrMask, Tclunk, Text, Tfsync, Tgetattr, Tlopen, Tread, Tsetattr, Txattrcreate, Txattrwalk,
-};
-use outrigger_toolkit_remote::{WasOpen, pieces, together};
+use outrigger_proto_ninep::{Tclunk, Text, Tfsync, Tlopen, Tread, Tsetattr, Txattrcreate, Txattrwalk};
+use outrigger_toolkit_remote::known::{Change, moment};
+use outrigger_toolkit_remote::{pieces, together};
 use std::sync::{Arc, Mutex};
 
 /// How a file is opened at the server: what is beside these flags is done here, or not at all.
@@ -24,34 +24,6 @@ const SENT: OpenFlags = OpenFlags::WRITE_ONLY
 const NO_FOLLOW: u32 = 0o400_000;
 /// The longest extended attribute, and the longest list of their names (xattr(7)).
 const XATTR_MAX: u64 = 64 << 10;
-
-/// An open file, and what it is by the last connection that it was used by.
-pub(crate) struct OpenFile {
-    pub(crate) flags: OpenFlags,
-    uid: u32,
-    by: Mutex<Option<Arc<OpenFid>>>,
-}
-
-/// An open file at the server.
-pub(crate) struct OpenFid {
-    pub(crate) fid: Fid,
-    /// How much content one message moves, in bytes.
-    each: u32,
-}
-
-impl OpenFid {
-    pub(crate) fn new(fid: Fid, iounit: u32) -> Self {
-        let each = fid.session.io_size(iounit);
-        OpenFid { fid, each }
-    }
-}
-
-impl OpenFile {
-    /// One that a former process has opened.
-    pub(crate) fn of_former(was: &WasOpen) -> Self {
-        OpenFile { flags: was.flags, uid: was.own[0] as u32, by: Mutex::default() }
-    }
-}
 
 /// The flags of open(2) as the server gets them.
 pub(crate) fn sent(flags: OpenFlags) -> u32 {
@@ -66,58 +38,31 @@ impl Inner {
             Some(_) => return Err(Errno::ENXIO.because("only regular files are opened at the server")),
         }
         let uid = self.uid(cx);
-        let opened = self.with(|session| async move {
+        let opened = self.with(uid, |session| async move {
             let fid = self.reach(&session, uid, op.node).await?;
             let call = Tlopen { fid: fid.number, flags: sent(op.flags) };
-            let opened = match op.flags.contains(OpenFlags::TRUNC) {
-                true => session.change(call).await?,
-                false => session.ask(call).await?,
-            };
-            Ok(OpenFid::new(fid, opened.iounit))
+            if op.flags.contains(OpenFlags::TRUNC) {
+                let emptied = self.begin(Some(op.node), Change::Size(0));
+                let opened = session.change(call).await?;
+                emptied.done(0);
+                let asked = moment();
+                let told = self.told_of(&session, op.node, fid.number).await.map_err(once)?;
+                return Ok((OpenFid::new(fid, opened.iounit), told, asked));
+            }
+            let asked = moment();
+            let (opened, told) = tokio::join!(session.ask(call), self.told_of(&session, op.node, fid.number));
+            Ok((OpenFid::new(fid, opened?.iounit), told?, asked))
         });
-        self.opened(cx, op.node, op.flags, opened.await?)
-    }
-
-    /// A handle of an open file, for the one who asks.
-    pub(crate) fn opened(&self, cx: &Cx, node: Node, flags: OpenFlags, by: OpenFid) -> Result<Opened> {
-        let uid = self.uid(cx);
-        let file = OpenFile { flags, uid, by: Mutex::new(Some(Arc::new(by))) };
-        let own = (cx.slot == Cx::NO_SLOT, [uid.into(), 0, 0, 0]);
-        let handle = self.open.add(node, flags, own, |_, ()| Arc::new(file))?;
-        Ok(Opened { handle, how: OpenHow::NO_FLUSH, ..Opened::default() })
-    }
-
-    /// The file of a handle, opened again where that was by another connection.
-    pub(crate) async fn fid_of(
-        &self,
-        session: &Arc<Session>,
-        node: Node,
-        handle: Handle,
-    ) -> Result<Arc<OpenFid>, Fault> {
-        let file = self.open.get(handle)?;
-        let present = lock(&file.by).clone();
-        if let Some(open) = present.filter(|open| Arc::ptr_eq(&open.fid.session, session)) {
-            return Ok(open);
-        }
-        if self.open.is_removed(node) {
-            let why = "the file has lost its name while it was open, and the connection by which it was open";
-            return Err(Errno::EIO.because(why).into());
-        }
-        let fid = self.reach(session, file.uid, node).await?;
-        let flags = sent(file.flags - OpenFlags::TRUNC);
-        let opened = session.ask(Tlopen { fid: fid.number, flags }).await?;
-        let open = Arc::new(OpenFid::new(fid, opened.iounit));
-        // Another request may have opened it meanwhile: either will do.
-        *lock(&file.by) = Some(Arc::clone(&open));
-        Ok(open)
+        let (by, told, asked) = opened.await?;
+        self.opened(cx, (op.node, op.flags), by, (&told, asked))
     }
 
     pub(crate) async fn read(&self, op: Read) -> Result<Payload> {
         if op.offset > SIZE_MAX {
             return Ok(Payload::EMPTY);
         }
-        let op = &op;
-        self.with(|session| async move {
+        let (op, uid) = (&op, self.open.get(op.handle)?.uid);
+        self.with(uid, |session| async move {
             let file = self.fid_of(&session, op.node, op.handle).await?;
             let read = |(at, len)| -> BoxFuture<'_, _> {
                 Box::pin(read_piece(&session, &file.fid, op.offset + at as u64, len))
@@ -153,8 +98,12 @@ impl Inner {
 
     /// Writes all, or up to the first piece that fails. What was written by a lost connection is written again: it is the same.
     async fn write_all(&self, (node, handle): (Node, Handle), offset: u64, data: &Bytes) -> Result<u64> {
-        self.with(|session| async move {
+        let (changing, uid) = (&Mutex::new(None), self.open.get(handle)?.uid);
+        let change = Change::Write { offset, len: data.len() as u64 };
+        let written = self.with(uid, |session| async move {
             let file = self.fid_of(&session, node, handle).await?;
+            // Only now: a change that is begun lets the file look otherwise when it is opened again.
+            lock(changing).get_or_insert_with(|| self.begin(Some(node), change));
             let write = |(at, len)| -> BoxFuture<'_, _> {
                 Box::pin(write_piece(&session, &file.fid, offset + at as u64, data.slice(at..at + len)))
             };
@@ -167,13 +116,19 @@ impl Inner {
                     Err(fault) => return Err(fault),
                 }
             }
-            Ok(done)
-        })
-        .await
+            Ok((done, session))
+        });
+        let (done, session) = written.await?;
+        if let Some(changing) = lock(changing).take() {
+            changing.done(done);
+        }
+        self.look_after(&session, node, handle);
+        Ok(done)
     }
 
     pub(crate) async fn fsync(&self, node: Node, handle: Handle, data_only: bool) -> Result<()> {
-        self.with(|session| async move {
+        let uid = self.open.get(handle)?.uid;
+        self.with(uid, |session| async move {
             let file = self.fid_of(&session, node, handle).await?;
             session.ask(Tfsync { fid: file.fid.number, data_only: data_only.into() }).await.map(drop)
         })
@@ -188,33 +143,46 @@ impl Inner {
             _ if op.attrs.size.is_some() => return Err(Errno::EINVAL.into()),
             _ => {}
         }
-        let (uid, op, attrs) = (self.uid(cx), &op, &convert::set_attrs(&op.attrs));
         // ftruncate(2) needs no permission that opening has not found.
         let by = op.handle.filter(|handle| op.attrs.size.is_some() && self.open.get(*handle).is_ok());
         let by = by.or_else(|| self.nameless_handle(op.node));
-        let told = self.with(|session| async move {
-            let (open, reached);
-            let fid = match by {
-                Some(handle) => {
-                    open = self.fid_of(&session, op.node, handle).await?;
-                    self.told_of(&session, op.node, open.fid.number).await?;
-                    open.fid.number
-                }
-                None => {
-                    reached = self.reach(&session, uid, op.node).await?;
-                    reached.number
-                }
-            };
-            session.change(Tsetattr { fid, attrs: attrs.clone() }).await?;
-            session.ask(Tgetattr { fid, mask: AttrMask::BASIC }).await
+        let uid = by.and_then(|handle| self.open.get(handle).ok()).map_or(self.uid(cx), |file| file.uid);
+        let change = op.attrs.size.map_or(Change::Attrs, Change::Size);
+        let attrs = &convert::set_attrs(&op.attrs);
+        let told = self.with(uid, |session| async move {
+            let fid = self.fid_with_attrs(&session, uid, (op.node, by)).await?;
+            let changing = self.begin(Some(op.node), change);
+            session.change(Tsetattr { fid: fid.number(), attrs: attrs.clone() }).await?;
+            changing.done(0);
+            let asked = moment();
+            let told = self.told_of(&session, op.node, fid.number()).await.map_err(once)?;
+            self.saw(&session, op.node, &convert::attr(&told), asked);
+            Ok(told)
         });
-        Ok(Attrs { attr: convert::attr(&told.await?.attrs), ttl: Ttl::SECOND })
+        Ok(Attrs { attr: self.shown(op.node, &told.await?), ttl: Ttl::SECOND })
+    }
+
+    /// A fid by which the attributes of a node can be set: that of the handle by which it is open, if the server finds the file by that.
+    async fn fid_with_attrs(
+        &self,
+        session: &Arc<Session>,
+        uid: u32,
+        (node, by): (Node, Option<Handle>),
+    ) -> Result<AnyFid, Fault> {
+        if let Some(handle) = by {
+            let open = self.fid_of(session, node, handle).await?;
+            match self.told_of(session, node, open.fid.number).await {
+                Err(fault) if is_misled(&fault) && !self.is_nameless(node) => {}
+                told => return told.map(|_| AnyFid::Open(open)),
+            }
+        }
+        self.reach(session, uid, node).await.map(AnyFid::Reached)
     }
 
     /// The value of an extended attribute; without a name the names of all, each with a zero byte behind it.
     pub(crate) async fn xattr(&self, cx: &Cx, node: Node, name: &[u8]) -> Result<Bytes> {
         let (uid, name) = (self.uid(cx), &Text::new(name.to_vec()).ok_or(Errno::ERANGE)?);
-        self.with(|session| async move {
+        self.with(uid, |session| async move {
             let fid = self.reach(&session, uid, node).await?;
             let value = session.fid().await?;
             let call = Txattrwalk { fid: fid.number, newfid: value.number, name: name.clone() };
@@ -246,7 +214,8 @@ impl Inner {
         value: Bytes,
     ) -> Result<()> {
         let (uid, value, name) = (self.uid(cx), &value, &Text::new(name.to_vec()).ok_or(Errno::ERANGE)?);
-        self.with(|session| async move {
+        let changing = self.begin(Some(node), Change::Attrs);
+        let put = self.with(uid, |session| async move {
             let fid = self.reach(&session, uid, node).await?;
             let size = value.len() as u64;
             session.ask(Txattrcreate { fid: fid.number, name: name.clone(), size, flags }).await?;
@@ -254,9 +223,29 @@ impl Inner {
             // That is when it is set. Whatever is answered, the fid is gone.
             fid.forget();
             session.change(Tclunk { fid: fid.number }).await.map(drop)
-        })
-        .await
+        });
+        changing.settled(put.await)
     }
+}
+
+/// A fid of a file.
+enum AnyFid {
+    Open(Arc<OpenFid>),
+    Reached(Fid),
+}
+
+impl AnyFid {
+    fn number(&self) -> u32 {
+        match self {
+            AnyFid::Open(open) => open.fid.number,
+            AnyFid::Reached(fid) => fid.number,
+        }
+    }
+}
+
+/// Whether the server looks for an open file under the name that it had.
+pub(crate) fn is_misled(fault: &Fault) -> bool {
+    matches!(fault, Fault::Known(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE))
 }
 
 /// Content, less than `len` only at its end.

@@ -3,15 +3,19 @@
 
 use crate::convert;
 use crate::dirs::Dirs;
-use crate::files::OpenFile;
-use crate::link::{Place, Present, text};
+use crate::files::is_misled;
+use crate::hidden::As;
+use crate::link::{Line, Place, Trees, text};
+use crate::opened::{self, Files, OpenFile, Use};
 use crate::options::Options;
 use crate::wire::{Fault, Fid, Session};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
-use outrigger_core::{Attr, Cx, Errno, FileKind, Handle, Keep, Name, Node, NodeTable, Result, Runtime, lock};
-use outrigger_proto_ninep::{self as ninep, AttrMask, Qid, Text, Tgetattr};
-use outrigger_toolkit_remote::{HandleTable, KnownFile, NodeLocks, OpenFiles, Outage, hash, own_credentials};
-use std::collections::HashSet;
+use outrigger_core::{Attr, Cx, Errno, FileKind, Handle, Keep, Name, Node, NodeTable, Result, Runtime};
+use outrigger_proto_ninep::{self as ninep, Qid, Text};
+use outrigger_toolkit_remote::known::moment;
+use outrigger_toolkit_remote::{
+    HandleTable, KnownFile, NodeLocks, Outage, SillyNames, SillyRename, hash, own_credentials,
+};
 use std::sync::{Arc, Mutex};
 
 /// A tree of a server.
@@ -19,16 +23,20 @@ pub(crate) struct Inner {
     pub(crate) place: Place,
     pub(crate) options: Options,
     pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) present: Arc<Mutex<Present>>,
+    /// The connections: of the superuser, and of all other users, since servers may let everyone do everything on a connection
+    /// by which the superuser has attached, as diod does.
+    pub(crate) lines: [Line; 2],
     pub(crate) outage: Arc<Outage>,
     /// What the server calls the tree; `None` where paths begin with that.
     pub(crate) aname: Option<Vec<u8>>,
-    /// What the server has attached to, where paths begin with that.
-    pub(crate) trees: Mutex<HashSet<Vec<u8>>>,
+    /// Where paths begin with that: what is known of it.
+    pub(crate) trees: Mutex<Trees>,
     pub(crate) uname: String,
     pub(crate) own_uid: u32,
     pub(crate) files: HandleTable,
-    pub(crate) open: OpenFiles<Arc<OpenFile>>,
+    pub(crate) open: Files,
+    /// Names of removed files that are open.
+    pub(crate) silly: SillyNames,
     pub(crate) dirs: Dirs,
     /// One after the other: appending asks for the size first.
     pub(crate) appends: NodeLocks,
@@ -40,10 +48,14 @@ impl Inner {
         options: Options,
         runtime: Arc<dyn Runtime>,
         keep: Option<Arc<dyn Keep>>,
-    ) -> Result<Self> {
+    ) -> Result<Arc<Self>> {
         let keep = keep.as_deref();
         let files = HandleTable::open(keep)?;
-        let open = OpenFiles::open(keep, |_, was, _| Arc::new(OpenFile::of_former(&was)))?;
+        let open = opened::files(keep)?;
+        let silly = SillyNames::open(keep)?;
+        for node in silly.given(files.table()) {
+            open.mark_removed(node);
+        }
         let takes_over = files.get(Node::ROOT).is_some();
         let outage = if takes_over { Outage::after_takeover() } else { Outage::new(false) };
         let uname = options.uname.clone().or(user).or_else(|| std::env::var("USER").ok());
@@ -52,7 +64,7 @@ impl Inner {
             place,
             options,
             runtime,
-            present: Arc::default(),
+            lines: Default::default(),
             outage: Arc::new(outage),
             aname: None,
             trees: Mutex::default(),
@@ -60,18 +72,26 @@ impl Inner {
             own_uid: own_credentials().uid,
             files,
             open,
+            silly,
             appends: NodeLocks::default(),
         };
         inner.aname = inner.find_aname().await?;
-        if !takes_over {
-            inner.find_root().await?;
+        let inner = Arc::new(inner);
+        match takes_over {
+            true => inner.runtime.spawn(Box::pin(Arc::clone(&inner).settle())),
+            false => inner.find_root().await?,
         }
         Ok(inner)
     }
 
+    /// Goes on with files that former processes have renamed because they had lost their names.
+    async fn settle(self: Arc<Self>) {
+        self.silly_rename(self.own_user()).settle().await;
+    }
+
     async fn find_root(&self) -> Result<()> {
-        let uid = self.options.uid.unwrap_or(self.own_uid);
-        let (known, _) = self.with(|session| async move { self.find(&session, uid, &[]).await }).await?;
+        let uid = self.own_user();
+        let (known, _) = self.with(uid, |session| async move { self.find(&session, uid, &[]).await }).await?;
         if known.kind != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
@@ -129,6 +149,14 @@ impl Inner {
         Ok((self.reach(session, uid, dir).await?, text(name)?))
     }
 
+    /// What `name` in `dir` leads to at the server.
+    pub(crate) async fn look_up(&self, uid: u32, dir: Node, name: &Name) -> Result<(KnownFile, Attr)> {
+        let mut names = self.files.table().path(dir)?;
+        names.push(name.clone());
+        let names = &names[..];
+        self.with(uid, |session| async move { self.find(&session, uid, names).await }).await
+    }
+
     /// What `name` in `dir` leads to, with a reference.
     pub(crate) async fn lookup(&self, cx: &Cx, dir: Node, name: &Name) -> Result<Entry> {
         let (mut names, known) = self.place_of(dir)?;
@@ -137,8 +165,17 @@ impl Inner {
         }
         names.push(name.clone());
         let (uid, names) = (self.uid(cx), &names[..]);
-        match self.with(|session| async move { self.find(&session, uid, names).await }).await {
-            Ok(found) => self.entry(dir, name, found),
+        if self.silly_rename(uid).has(dir, name) {
+            return Err(Errno::ENOENT.into());
+        }
+        let asked = moment();
+        let find = async |session: Arc<Session>| Ok((self.find(&session, uid, names).await?, session));
+        match self.with(uid, find).await {
+            Ok((found, session)) => {
+                let entry = self.entry(dir, name, found)?;
+                self.saw(&session, entry.node, &entry.attr, asked);
+                Ok(entry)
+            }
             Err(error) => {
                 if error.errno == Errno::ENOENT {
                     self.files.table().removed(dir, name);
@@ -157,49 +194,60 @@ impl Inner {
 
     /// The attributes of a node as they are now; of one that has lost its names by the handle of one who has it open.
     pub(crate) async fn attrs(&self, cx: &Cx, node: Node, handle: Option<Handle>) -> Result<Attrs> {
-        let uid = self.uid(cx);
+        if self.files.get(node).is_some_and(|known| is_above(&known)) {
+            return Ok(Attrs { attr: above(&self.files.table().path(node)?)?.1, ttl: Ttl::SECOND });
+        }
         let handle = handle.filter(|handle| self.open.get(*handle).is_ok());
         let handle = handle.or_else(|| self.nameless_handle(node));
-        let told = self.with(|session| async move {
-            if let Some(handle) = handle {
-                let file = self.fid_of(&session, node, handle).await?;
-                return self.told_of(&session, node, file.fid.number).await.map(Some);
-            }
-            match self.files.get(node).is_some_and(|known| is_above(&known)) {
-                true => Ok(None),
-                false => self.look(&session, uid, node).await.map(Some),
-            }
+        let uid = handle.and_then(|handle| self.open.get(handle).ok()).map_or(self.uid(cx), |file| file.uid);
+        let told = self.with(uid, |session| async move {
+            let asked = moment();
+            let told = self.attrs_by(&session, uid, (node, handle)).await?;
+            self.saw(&session, node, &convert::attr(&told), asked);
+            Ok(told)
         });
-        let attr = match told.await? {
-            Some(attrs) => {
-                convert::known(&attrs)?;
-                convert::attr(&attrs)
-            }
-            None => above(&self.files.table().path(node)?)?.1,
-        };
-        Ok(Attrs { attr, ttl: Ttl::SECOND })
+        let told = told.await?;
+        convert::known(&told)?;
+        Ok(Attrs { attr: self.shown(node, &told), ttl: Ttl::SECOND })
     }
 
-    /// The attributes of an open file: servers that look for them under the name that it had may tell those of another one.
-    pub(crate) async fn told_of(
+    async fn attrs_by(
         &self,
-        session: &Session,
-        node: Node,
-        fid: u32,
+        session: &Arc<Session>,
+        uid: u32,
+        (node, handle): (Node, Option<Handle>),
     ) -> Result<ninep::Attrs, Fault> {
-        let told = session.ask(Tgetattr { fid, mask: AttrMask::BASIC }).await?.attrs;
-        let handle = convert::handle(&told.qid);
-        match self.files.get(node).is_none_or(|known| known.handle().starts_with(&handle)) {
-            true => Ok(told),
-            false => Err(Errno::ESTALE
-                .because("the server takes the file that has its name now for the open one")
-                .into()),
+        if let Some(handle) = handle {
+            let file = self.fid_of(session, node, handle).await?;
+            match self.told_of(session, node, file.fid.number).await {
+                Err(fault) if is_misled(&fault) && !self.is_nameless(node) => {}
+                told => return told,
+            }
         }
+        self.look(session, uid, node).await
+    }
+
+    /// Attributes of a node, as they are shown: a file that has only a silly name has none.
+    pub(crate) fn shown(&self, node: Node, told: &ninep::Attrs) -> Attr {
+        let attr = convert::attr(told);
+        let nlink = if self.open.is_removed(node) { attr.nlink.saturating_sub(1) } else { attr.nlink };
+        Attr { nlink, ..attr }
     }
 
     /// A handle of a node that has no name any more.
     pub(crate) fn nameless_handle(&self, node: Node) -> Option<Handle> {
-        self.open.is_removed(node).then(|| self.open.handles(node).first().copied()).flatten()
+        self.is_nameless(node).then(|| self.open.handles(node).first().copied()).flatten()
+    }
+
+    /// Whether an open node has no name any more, not even a silly one.
+    pub(crate) fn is_nameless(&self, node: Node) -> bool {
+        self.open.is_removed(node) && self.files.table().names(node).is_ok_and(|names| names.is_empty())
+    }
+
+    /// What becomes of open files that lose their names, for a user.
+    pub(crate) fn silly_rename(&self, uid: u32) -> SillyRename<'_, Arc<OpenFile>, Use, As<'_>> {
+        let (names, table, open) = (&self.silly, self.files.table(), &self.open);
+        SillyRename { names, table, open, server: As { inner: self, uid } }
     }
 
     /// A name of a file is gone. The server may give its identity to another file when the last one is.
@@ -220,9 +268,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Present::Open(session) = &*lock(&self.present) {
-            session.mux.finish();
-        }
+        self.lines.iter().for_each(Line::finish);
     }
 }
 

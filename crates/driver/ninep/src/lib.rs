@@ -10,7 +10,9 @@
 //! | `link.rs` | where a server is; connecting, also again; what it calls its trees |
 //! | `inner.rs` | finding files, attributes |
 //! | `names.rs` | making, moving and removing names |
+//! | `hidden.rs` | files that are removed while they are open |
 //! | `files.rs` | opening, reading, writing, attributes, extended attributes |
+//! | `opened.rs` | open files, and opening them again |
 //! | `dirs.rs` | listings |
 //! | `convert.rs` | attributes, errors |
 //!
@@ -22,7 +24,8 @@
 //! so do the attributes of up to 256 names of a directory, since a listing has none (`Treaddir`). Open files keep fids of their own.
 //!
 //! As root, each request is made as the user who asks, by an attach of that user; otherwise as the user of this process, or with
-//! `uid=N` as that one.
+//! `uid=N` as that one. The superuser has a connection apart: on one by which the superuser has attached, diod lets every user do everything.
+//! Each open is decided by the server, also of a file whose content is cached.
 //!
 //! # Names of trees
 //!
@@ -33,8 +36,16 @@
 //! # When the connection is lost
 //!
 //! Requests that change nothing, and writes, are made again on the next connection. Open files are opened again by their paths, if these
-//! lead to the same file (`qid.path`). A change whose reply was lost is not made again: it fails with `EIO`, and may have been made. A
-//! file that has lost its name while it was open cannot be opened again. A request that its caller gives up is taken back (`Tflush`).
+//! lead to the same file: the same `qid.path`, which a server may have given to another file since, and a size and a time of change as they were
+//! last seen, or as changes of this client have made them (see `known` of the toolkit). Otherwise all that is done by them is `ESTALE`.
+//! A change whose reply was lost is not made again: it fails with `EIO`, and may have been made. A request that its caller gives up is
+//! taken back (`Tflush`). A server that is silent for `timeout=` costs that much, once for an operation.
+//!
+//! # Files that lose their names
+//!
+//! A file that is open here when its last name is removed or given to another file is renamed to `.outrigger-removed-` and a number, and removed when it is closed:
+//! diod looks for attributes of an open file under the name that it had. One that another client removes has its content, no attributes,
+//! and cannot be opened again.
 //!
 //! # What the protocol cannot do
 //!
@@ -48,9 +59,11 @@
 mod convert;
 mod dirs;
 mod files;
+mod hidden;
 mod inner;
 mod link;
 mod names;
+mod opened;
 mod ops;
 mod options;
 mod wire;
@@ -104,6 +117,6 @@ impl NineP {
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<Self> {
         let place = Place::parse(&at)?;
-        Inner::connect(place, options, runtime, keep).await.map(|inner| NineP(Arc::new(inner)))
+        Inner::connect(place, options, runtime, keep).await.map(NineP)
     }
 }

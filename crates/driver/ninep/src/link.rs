@@ -6,13 +6,19 @@ use crate::wire::{Fault, Session};
 use outrigger_core::{Cx, Errno, Error, Name, Result, lock};
 use outrigger_proto_ninep::Text;
 use outrigger_toolkit_remote::{Authority, Stream, connect_tcp, repeated, within};
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// The port of 9P servers.
 const PORT: u16 = 564;
+/// For how long it is not asked again for a tree that the server has refused, and how many of these are remembered.
+const REFUSED: Duration = Duration::from_secs(60);
+const REFUSED_MAX: usize = 1024;
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,31 +63,76 @@ impl Place {
     }
 }
 
+/// A connection, made when it is needed.
+#[derive(Default)]
+pub(crate) struct Line(Arc<Mutex<Present>>);
+
+impl Line {
+    pub(crate) fn finish(&self) {
+        if let Present::Open(session) = &*lock(&self.0) {
+            session.mux.finish();
+        }
+    }
+}
+
+/// What names the server attaches to, and does not.
+#[derive(Default)]
+pub(crate) struct Trees {
+    attached: HashSet<Vec<u8>>,
+    /// By whom, and until when it is not asked again.
+    refused: HashMap<(u32, Vec<u8>), Instant>,
+}
+
+impl Trees {
+    /// Whether a user need not ask for the tree of this name: that was refused a moment ago, or there is a tree below.
+    fn has_none(&self, uid: u32, aname: &[u8]) -> bool {
+        let is_above = |tree: &Vec<u8>| tree.strip_prefix(aname).is_some_and(|rest| rest.starts_with(b"/"));
+        let refused = self.refused.get(&(uid, aname.to_vec()));
+        refused.is_some_and(|until| Instant::now() < *until) || self.attached.iter().any(is_above)
+    }
+
+    fn refuses(&mut self, uid: u32, aname: Vec<u8>) {
+        if self.refused.len() >= REFUSED_MAX {
+            self.refused.clear();
+        }
+        self.refused.insert((uid, aname), Instant::now() + REFUSED);
+    }
+}
+
 impl Inner {
-    /// Does `work` by the connection there is, and again by another one where that is lost.
+    /// Does `work` by the connection there is for a user, and again by another one where that is lost: but not when the server was silent for
+    /// as long as an operation may take.
     pub(crate) async fn with<T, F: Future<Output = Result<T, Fault>>>(
         &self,
+        uid: u32,
         work: impl Fn(Arc<Session>) -> F,
     ) -> Result<T> {
-        let work = &work;
-        let done = repeated(|_| async move { work(self.session().await?).await }).await;
+        let (work, end) = (&work, Instant::now() + self.options.timeout);
+        let attempt = async || match work(self.session(uid).await?).await {
+            Err(Fault::Lost(error)) if error.errno == Errno::ETIMEDOUT && Instant::now() >= end => {
+                Err(Fault::Known(error))
+            }
+            outcome => outcome,
+        };
+        let done = repeated(|_| attempt()).await;
         done.map_err(|fault| match fault {
             Fault::Lost(error) | Fault::Known(error) => error,
             Fault::Refused(never) => match never {},
         })
     }
 
-    /// The connection. Where there is none, a task of its own makes it, which goes on when the caller is cancelled.
-    async fn session(&self) -> Result<Arc<Session>> {
+    /// The connection for a user. Where there is none, a task of its own makes it, which goes on when the caller is cancelled.
+    async fn session(&self, uid: u32) -> Result<Arc<Session>> {
+        let line = &self.lines[usize::from(uid != 0)];
         let mut dialed = {
-            let mut present = lock(&self.present);
+            let mut present = lock(&line.0);
             match &*present {
                 Present::Open(session) if session.mux.is_open() => return Ok(Arc::clone(session)),
                 Present::Dialing(dialed) => dialed.clone(),
                 _ => {
                     let (sender, dialed) = watch::channel(None);
                     *present = Present::Dialing(dialed.clone());
-                    self.dial(sender);
+                    self.dial(line, sender);
                     dialed
                 }
             }
@@ -90,9 +141,8 @@ impl Inner {
         outcome.unwrap_or_else(|| Err(Errno::ENOTCONN.because("the program is ending")))
     }
 
-    fn dial(&self, sender: watch::Sender<Option<Result<Arc<Session>>>>) {
-        let (present, outage, place) =
-            (Arc::clone(&self.present), Arc::clone(&self.outage), self.place.clone());
+    fn dial(&self, line: &Line, sender: watch::Sender<Option<Result<Arc<Session>>>>) {
+        let (present, outage, place) = (Arc::clone(&line.0), Arc::clone(&self.outage), self.place.clone());
         let (runtime, limit) = (Arc::clone(&self.runtime), self.options.timeout);
         self.runtime.spawn(Box::pin(async move {
             let dial = async || {
@@ -134,18 +184,21 @@ impl Inner {
                 (at + 1, path.clone())
             })
         };
-        let known = ends().find(|(_, aname)| lock(&self.trees).contains(aname));
+        let known = ends().find(|(_, aname)| lock(&self.trees).attached.contains(aname));
         if let Some((end, aname)) = known {
             return Ok(Some((session.root(uid, &self.uname, &aname).await?, rest(end)?)));
         }
         for (end, aname) in ends() {
+            if lock(&self.trees).has_none(uid, &aname) {
+                continue;
+            }
             match session.root(uid, &self.uname, &aname).await {
                 Ok(root) => {
-                    lock(&self.trees).insert(aname);
+                    lock(&self.trees).attached.insert(aname);
                     return Ok(Some((root, rest(end)?)));
                 }
                 Err(lost @ Fault::Lost(_)) => return Err(lost),
-                Err(_) => {}
+                Err(_) => lock(&self.trees).refuses(uid, aname),
             }
         }
         Ok(None)
@@ -154,7 +207,7 @@ impl Inner {
     /// Whether the server has one tree that needs no name: otherwise paths begin with the name of one.
     pub(crate) async fn find_aname(&self) -> Result<Option<Vec<u8>>> {
         if let Some(aname) = &self.options.aname {
-            let found = self.with(|session| async move {
+            let found = self.with(self.own_user(), |session| async move {
                 session.root(self.own_user(), &self.uname, aname.as_bytes()).await
             });
             let refused = |error: Error| {
@@ -165,7 +218,7 @@ impl Inner {
             };
             return found.await.map(|_| Some(aname.clone().into_bytes())).map_err(refused);
         }
-        self.with(|session| async move {
+        self.with(self.own_user(), |session| async move {
             match session.root(self.own_user(), &self.uname, b"").await {
                 Ok(_) => Ok(Some(Vec::new())),
                 Err(Fault::Known(_)) => Ok(None),
@@ -175,7 +228,8 @@ impl Inner {
         .await
     }
 
-    fn own_user(&self) -> u32 {
+    /// The user of what is not asked for by anyone.
+    pub(crate) fn own_user(&self) -> u32 {
         self.options.uid.unwrap_or(self.own_uid)
     }
 }
@@ -185,7 +239,7 @@ pub(crate) fn text(name: &Name) -> Result<Text> {
     Text::new(name.as_bytes().to_vec()).ok_or_else(|| Errno::ENAMETOOLONG.into())
 }
 
-async fn stream(place: &Place, limit: std::time::Duration) -> Result<Box<dyn Stream>> {
+async fn stream(place: &Place, limit: Duration) -> Result<Box<dyn Stream>> {
     Ok(match place {
         Place::Tcp { host, port } => Box::new(connect_tcp(host, *port, limit).await?),
         Place::Unix(path) => {

@@ -2,9 +2,10 @@
 //! Making, moving and removing names. A change whose reply was lost is not made again: `EIO` says that it may have been made.
 
 use crate::convert;
-use crate::files::{OpenFid, sent};
+use crate::files::sent;
 use crate::inner::Inner;
-use crate::wire::{Fault, Session};
+use crate::opened::OpenFid;
+use crate::wire::{Fault, Session, once};
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{Create, Link, MkDir, MkNod, Open, OpenFlags, Rename, RenameFlags, SymLink};
 use outrigger_core::reply::{Created, Entry};
@@ -14,6 +15,7 @@ use outrigger_proto_ninep::{
     Tsymlink, Tunlinkat, UNLINK_DIRECTORY,
 };
 use outrigger_toolkit_remote::KnownFile;
+use outrigger_toolkit_remote::known::{Change, moment};
 use std::sync::Arc;
 
 /// `O_CREAT`.
@@ -28,7 +30,7 @@ impl Inner {
         call: impl Fn(u32, Text) -> C,
     ) -> Result<Entry> {
         let (uid, call) = (self.uid(cx), &call);
-        let made = self.with(|session| async move {
+        let made = self.with(uid, |session| async move {
             let (fid, sent) = self.place(&session, uid, dir, name).await?;
             session.change(call(fid.number, sent.clone())).await?;
             found(&session, fid.number, sent).await
@@ -58,13 +60,15 @@ impl Inner {
             return Err(Errno::ENOENT.into());
         }
         let (uid, op) = (self.uid(cx), &op);
-        let linked = self.with(|session| async move {
+        let changing = self.begin(Some(op.node), Change::Attrs);
+        let linked = self.with(uid, |session| async move {
             let file = self.reach(&session, uid, op.node).await?;
             let (dir, name) = self.place(&session, uid, op.dir, &op.name).await?;
             session.change(Tlink { dfid: dir.number, fid: file.number, name: name.clone() }).await?;
             found(&session, dir.number, name).await
         });
-        self.entry(op.dir, &op.name, linked.await?)
+        let linked = changing.settled(linked.await)?;
+        self.entry(op.dir, &op.name, linked)
     }
 
     /// Makes a regular file and opens it; one that is there already only where the flags allow that.
@@ -84,29 +88,64 @@ impl Inner {
         let (uid, gid, mode) = (self.uid(cx), cx.cred.gid, op.mode & MODE_PERMISSIONS);
         // What has the name may be a symbolic link, which the server would follow.
         let flags = sent(op.flags) | CREATE | OpenFlags::EXCL.bits();
-        let made = self.with(|session| async move {
+        let made = self.with(uid, |session| async move {
             let (fid, name) = self.place(&session, uid, op.dir, &op.name).await?;
             let made = session.change(Tlcreate { fid: fid.number, name, flags, mode, gid }).await?;
-            let told = session.ask(Tgetattr { fid: fid.number, mask: AttrMask::BASIC }).await;
-            // A file that was made is not made again.
-            let told = told.map_err(|fault| match fault {
-                Fault::Lost(error) => Fault::Known(error),
-                fault => fault,
-            })?;
-            let found = (convert::known(&told.attrs)?, convert::attr(&told.attrs));
-            Ok((OpenFid::new(fid, made.iounit), found))
+            let asked = moment();
+            let told =
+                session.ask(Tgetattr { fid: fid.number, mask: AttrMask::BASIC }).await.map_err(once)?;
+            Ok((OpenFid::new(fid, made.iounit), told.attrs, asked))
         });
-        let (by, found) = made.await?;
+        let (by, told, asked) = made.await?;
+        let found = (convert::known(&told)?, convert::attr(&told));
         let entry = self.entry(op.dir, &op.name, found)?;
-        let opened = self.opened(cx, entry.node, op.flags, by);
+        let opened = self.opened(cx, (entry.node, op.flags), by, (&told, asked));
         let opened = opened.inspect_err(|_| self.files.table().forget(entry.node, 1))?;
         Ok(Created { entry, opened })
     }
 
-    /// Removes a name; `flags` as [`Tunlinkat`] has them.
-    pub(crate) async fn remove(&self, cx: &Cx, (dir, name): (Node, &Name), flags: u32) -> Result<()> {
+    pub(crate) async fn unlink(&self, cx: &Cx, dir: Node, name: &Name) -> Result<()> {
         let uid = self.uid(cx);
-        self.with(|session| async move {
+        let silly = self.silly_rename(uid);
+        if silly.has(dir, name) {
+            return Err(Errno::ENOENT.into());
+        }
+        match self.has_only(uid, (dir, name)).await? {
+            Some(node) => silly.hide((dir, name), node).await,
+            None => self.remove(uid, (dir, name), 0).await,
+        }
+    }
+
+    pub(crate) async fn rmdir(&self, cx: &Cx, dir: Node, name: &Name) -> Result<()> {
+        let uid = self.uid(cx);
+        match self.remove(uid, (dir, name), UNLINK_DIRECTORY).await {
+            Err(error) if error.errno == Errno::ENOTEMPTY => match self.files.table().get(dir, name) {
+                Some(node) if self.silly_rename(uid).clear(node, dir).await => {
+                    self.remove(uid, (dir, name), UNLINK_DIRECTORY).await
+                }
+                _ => Err(error),
+            },
+            removed => removed,
+        }
+    }
+
+    /// Removes a name; `flags` as [`Tunlinkat`] has them.
+    async fn remove(&self, uid: u32, (dir, name): (Node, &Name), flags: u32) -> Result<()> {
+        let node = self.files.table().get(dir, name);
+        let changing = self.begin(node, Change::Attrs);
+        changing.settled(self.remove_at_server(uid, (dir, name), flags).await)?;
+        self.files.table().removed(dir, name);
+        self.lost_name(node);
+        Ok(())
+    }
+
+    pub(crate) async fn remove_at_server(
+        &self,
+        uid: u32,
+        (dir, name): (Node, &Name),
+        flags: u32,
+    ) -> Result<()> {
+        self.with(uid, |session| async move {
             let (fid, name) = self.place(&session, uid, dir, name).await?;
             let call = Tunlinkat { dfid: fid.number, name: name.clone(), flags };
             match session.change_at(call).await? {
@@ -114,29 +153,19 @@ impl Inner {
                 None => remove_by_fid(&session, fid.number, name, flags).await,
             }
         })
-        .await?;
-        let node = self.files.table().get(dir, name);
-        self.files.table().removed(dir, name);
-        self.lost_name(node);
-        Ok(())
+        .await
     }
 
-    pub(crate) async fn rename(&self, cx: &Cx, op: Rename) -> Result<()> {
-        let Rename { dir, name, to_dir, to_name, flags } = op;
-        if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT) {
-            return Err(Errno::EINVAL.because("the protocol cannot exchange names"));
-        }
-        let (uid, name, to_name) = (self.uid(cx), &name, &to_name);
-        self.with(|session| async move {
+    pub(crate) async fn move_at_server(
+        &self,
+        uid: u32,
+        (dir, name): (Node, &Name),
+        (to_dir, to_name): (Node, &Name),
+    ) -> Result<()> {
+        let changing = self.begin(self.files.table().get(dir, name), Change::Attrs);
+        let moved = self.with(uid, |session| async move {
             let (old, old_name) = self.place(&session, uid, dir, name).await?;
             let (new, new_name) = self.place(&session, uid, to_dir, to_name).await?;
-            if flags.contains(RenameFlags::NOREPLACE) {
-                match session.walk_to(new.number, std::slice::from_ref(&new_name)).await {
-                    Ok(_) => return Err(Errno::EEXIST.into()),
-                    Err(Fault::Known(error)) if error.errno == Errno::ENOENT => {}
-                    Err(fault) => return Err(fault),
-                }
-            }
             let to = (new.number, new_name.clone());
             let call = Trenameat {
                 old_dfid: old.number,
@@ -149,16 +178,46 @@ impl Inner {
             }
             let (moved, _) = session.walk_to(old.number, &[old_name]).await?;
             session.change(Trename { fid: moved.number, dfid: to.0, name: to.1 }).await.map(drop)
-        })
-        .await?;
+        });
+        changing.settled(moved.await)
+    }
+
+    pub(crate) async fn rename(&self, cx: &Cx, op: Rename) -> Result<()> {
+        let Rename { dir, name, to_dir, to_name, flags } = op;
+        if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT) {
+            return Err(Errno::EINVAL.because("the protocol cannot exchange names"));
+        }
+        let uid = self.uid(cx);
+        let silly = self.silly_rename(uid);
+        if silly.has(dir, &name) {
+            return Err(Errno::ENOENT.into());
+        }
+        if flags.contains(RenameFlags::NOREPLACE) {
+            match self.look_up(uid, to_dir, &to_name).await {
+                Ok(_) => return Err(Errno::EEXIST.into()),
+                Err(error) if error.errno == Errno::ENOENT => {}
+                Err(error) => return Err(error),
+            }
+        }
         let table = self.files.table();
-        let (moved, target) = (table.get(dir, name), table.get(to_dir, to_name));
-        if moved.is_some() && moved == target {
+        let (moved, target) = (table.get(dir, &name), table.get(to_dir, &to_name));
+        let is_another = moved.is_none() || moved != target;
+        let kept = if is_another { self.keep(uid, (to_dir, &to_name)).await? } else { None };
+        let replaced = self.begin(target.filter(|_| is_another), Change::Attrs);
+        let outcome = self.move_at_server(uid, (dir, &name), (to_dir, &to_name)).await;
+        match (&outcome, &kept) {
+            (Err(_), Some((_, Some(aside)))) => _ = silly.remove_name(to_dir, aside).await,
+            (Err(_), Some((node, None))) => silly.put_back((to_dir, &to_name), *node).await,
+            (Ok(()), Some((node, Some(aside)))) => silly.hidden((to_dir, &to_name), aside, *node).await?,
+            _ => {}
+        }
+        replaced.settled(outcome)?;
+        if !is_another {
             // Two names of one file: rename(2) leaves both.
             return Ok(());
         }
-        table.renamed((dir, name), (to_dir, to_name))?;
-        self.lost_name(target);
+        table.renamed((dir, &name), (to_dir, &to_name))?;
+        self.lost_name(target.filter(|_| kept.is_none()));
         Ok(())
     }
 }
@@ -179,11 +238,7 @@ async fn remove_by_fid(session: &Arc<Session>, dir: u32, name: Text, flags: u32)
 
 /// What a new name leads to.
 async fn found(session: &Arc<Session>, dir: u32, name: Text) -> Result<(KnownFile, Attr), Fault> {
-    let told = session.look(dir, &[name]).await;
     // It was made: it is not made again.
-    let (_, attrs) = told.map_err(|fault| match fault {
-        Fault::Lost(error) => Fault::Known(error),
-        fault => fault,
-    })?;
+    let (_, attrs) = session.look(dir, &[name]).await.map_err(once)?;
     Ok((convert::known(&attrs)?, convert::attr(&attrs)))
 }

@@ -10,7 +10,7 @@ use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Identity, OpCode, OpSet, Parallel, Payload, Result, Target,
     XattrName,
 };
-use outrigger_proto_ninep::{Treadlink, Tstatfs, UNLINK_DIRECTORY};
+use outrigger_proto_ninep::{Treadlink, Tstatfs};
 
 const OPS: OpSet = OpSet::of(&[
     OpCode::Lookup,
@@ -55,6 +55,8 @@ impl Driver for NineP {
         Abilities {
             identity: Identity::ByPath,
             cookies_by_name: true,
+            close_to_open: true,
+            decides_at_open: self.0.options.uid.is_none() && self.0.own_uid == 0,
             parallel: Parallel { reads: 16, listings: 8 },
             negative_ttl: Ttl::SECOND,
             ..Abilities::new("9p", self.0.place.shown(), ops)
@@ -96,7 +98,7 @@ impl Driver for NineP {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
         let uid = self.0.uid(cx);
-        let told = self.0.with(|session| async move {
+        let told = self.0.with(uid, |session| async move {
             let fid = self.0.reach(&session, uid, op.node).await?;
             session.ask(Treadlink { fid: fid.number }).await
         });
@@ -120,11 +122,11 @@ impl Driver for NineP {
     }
 
     async fn unlink(&self, cx: &Cx, op: Unlink) -> Result<()> {
-        self.0.remove(cx, (op.dir, &op.name), 0).await
+        self.0.unlink(cx, op.dir, &op.name).await
     }
 
     async fn rmdir(&self, cx: &Cx, op: RmDir) -> Result<()> {
-        self.0.remove(cx, (op.dir, &op.name), UNLINK_DIRECTORY).await
+        self.0.rmdir(cx, op.dir, &op.name).await
     }
 
     async fn rename(&self, cx: &Cx, op: Rename) -> Result<()> {
@@ -156,7 +158,7 @@ impl Driver for NineP {
     }
 
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {
-        self.0.open.close(op.handle).map(drop)
+        self.0.close(op.node, op.handle).await
     }
 
     async fn opendir(&self, cx: &Cx, op: OpenDir) -> Result<Opened> {
@@ -199,7 +201,7 @@ impl Driver for NineP {
 
     async fn statfs(&self, cx: &Cx, op: StatFs) -> Result<FsStat> {
         let uid = self.0.uid(cx);
-        let told = self.0.with(|session| async move {
+        let told = self.0.with(uid, |session| async move {
             let fid = self.0.reach(&session, uid, op.node).await?;
             Ok(session.ask(Tstatfs { fid: fid.number }).await?.space)
         });

@@ -31,6 +31,14 @@ const FIDS: usize = 4096;
 /// Why something was not done: the server says so, or the connection was lost.
 pub(crate) type Fault = outrigger_toolkit_remote::Fault<Infallible>;
 
+/// Of a request that follows a change: the change is not made again.
+pub(crate) fn once(fault: Fault) -> Fault {
+    match fault {
+        Fault::Lost(error) => Fault::Known(error),
+        fault => fault,
+    }
+}
+
 /// What a request is that was sent: its number in the multiplexer, and the one that it takes back.
 type Sent = (u32, Option<u16>);
 

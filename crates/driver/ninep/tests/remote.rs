@@ -4,10 +4,10 @@
 mod support;
 
 use outrigger_conformance::{Direct, Flags, Subject};
-use outrigger_core::{Errno, HeapKeep, Keep, Serve};
+use outrigger_core::{Credentials, Errno, HeapKeep, Keep, Serve};
 use outrigger_remote::Line;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,17 +104,131 @@ fn two_clients_see_what_the_other_does() {
 
 /// diod looks for attributes of an open file under its name: another file of that name must not be taken for it.
 #[test]
-fn a_file_that_was_replaced_is_read_and_never_taken_for_its_successor() {
+fn a_file_that_another_client_replaced_is_read_and_never_taken_for_its_successor() {
     let Some(far) = far() else { return };
     let near = far.direct();
     fs::write(far.server.root().join("f"), "old").expect("written");
     fs::write(far.server.root().join("g"), "successor").expect("written");
     let file = near.open(Path::new("f"), Flags::BOTH, 0).expect("opened");
-    near.rename(Path::new("g"), Path::new("f"), Default::default()).expect("replaced");
+    fs::rename(far.server.root().join("g"), far.server.root().join("f")).expect("replaced");
     assert_eq!(near.read_at(file, 0, 100).expect("read"), b"old");
     assert_eq!(near.ftruncate(file, 0), Err(Errno::ESTALE));
     near.close(file).expect("closed");
     assert_eq!(fs::read(far.server.root().join("f")).expect("there"), b"successor");
+}
+
+/// Makes another file in the place of `path` that gets the inode number of the one that was there; whether there is such a thing here.
+fn replace(path: &Path, content: &str) -> bool {
+    let ino = fs::metadata(path).expect("there").ino();
+    let mut others = Vec::new();
+    fs::remove_file(path).expect("removed");
+    for number in 0..1000 {
+        let other = path.with_extension(number.to_string());
+        fs::write(&other, content).expect("written");
+        if fs::metadata(&other).expect("there").ino() == ino {
+            fs::rename(&other, path).expect("renamed");
+            others.into_iter().for_each(|other| fs::remove_file(other).expect("removed"));
+            return true;
+        }
+        others.push(other);
+    }
+    assert!(std::env::var_os("CI").is_none(), "the file system of the tests must give numbers twice");
+    println!("SKIPPED: the file system gives no inode number twice");
+    false
+}
+
+/// The server gives the number of a removed file to the next one.
+#[test]
+fn a_restarted_server_has_a_strangers_file_of_the_same_name_and_number_which_is_not_touched() {
+    let Some(mut far) = far() else { return };
+    let path = far.server.root().join("f");
+    for (written, stranger) in [("", "stranger"), ("", "mine"), ("more", "stranger's"), ("more", "moremine")]
+    {
+        fs::write(&path, "mine").expect("written");
+        let near = far.direct();
+        let file = near.open(Path::new("f"), Flags::BOTH, 0).expect("opened");
+        if !written.is_empty() {
+            near.write_at(file, 4, written.as_bytes()).expect("written");
+        }
+        // What the file looks like after the write.
+        near.fstat(file).expect("told");
+        far.server.stop();
+        if !replace(&path, stranger) {
+            return;
+        }
+        far.server.again().expect("started again");
+        assert_eq!(near.read_at(file, 0, 100), Err(Errno::ESTALE), "{stranger}");
+        assert_eq!(near.write_at(file, 0, b"HACK"), Err(Errno::ESTALE), "{stranger}");
+        assert_eq!(near.ftruncate(file, 0), Err(Errno::ESTALE), "{stranger}");
+        near.close(file).expect("closed");
+        assert_eq!(fs::read_to_string(&path).expect("there"), stranger);
+        assert_eq!(read(&near, "f"), stranger.as_bytes(), "opening it anew helps");
+    }
+}
+
+#[test]
+fn what_other_clients_changed_while_the_connection_was_there_is_the_same_file_after_a_restart() {
+    let Some(mut far) = far() else { return };
+    let (near, path) = (far.direct(), far.server.root().join("log"));
+    fs::write(&path, "one\n").expect("written");
+    let file = near.open(Path::new("log"), Flags::READ, 0).expect("opened");
+    fs::write(&path, "one\ntwo\n").expect("written");
+    assert_eq!(near.fstat(file).expect("told").size, 8);
+    near.chmod(Path::new("log"), 0o600).expect("changed");
+    near.rename(Path::new("log"), Path::new("log.1"), Default::default()).expect("renamed");
+    far.server.stop();
+    far.server.again().expect("started again");
+    assert_eq!(near.read_at(file, 0, 100).expect("read"), b"one\ntwo\n");
+}
+
+#[test]
+fn a_removed_file_that_is_open_can_do_all_and_survives_the_server() {
+    let Some(mut far) = far() else { return };
+    let (near, root) = (far.direct(), far.server.root());
+    fs::write(root.join("successor"), "successor").expect("written");
+    for replaced in [false, true] {
+        let file = near.open(Path::new("f"), Flags::NEW | Flags::BOTH, 0o600).expect("created");
+        near.write_at(file, 0, b"content").expect("written");
+        match replaced {
+            true => {
+                near.rename(Path::new("successor"), Path::new("f"), Default::default()).expect("replaced")
+            }
+            false => near.unlink(Path::new("f")).expect("removed"),
+        }
+        let told = near.fstat(file).expect("told");
+        assert_eq!((told.size, told.nlink), (7, 0));
+        near.ftruncate(file, 4).expect("cut");
+        assert_eq!(near.fstat(file).expect("told").size, 4);
+        far.server.stop();
+        far.server.again().expect("started again");
+        assert_eq!(near.read_at(file, 0, 100).expect("read"), b"cont");
+        let dir = near.open(Path::new(""), Flags::READ | Flags::DIRECTORY, 0).expect("opened");
+        let listed = near.read_dir(dir, 0, 1 << 16).expect("listed").entries;
+        near.close(dir).expect("closed");
+        let hidden = listed.iter().filter(|entry| entry.name.starts_with(b".outrigger"));
+        assert_eq!(hidden.count(), 0, "what is hidden is not listed");
+        near.close(file).expect("closed");
+    }
+    let left: Vec<_> =
+        fs::read_dir(&root).expect("listed").map(|entry| entry.expect("one").file_name()).collect();
+    assert_eq!(left, ["f"]);
+    assert_eq!(fs::read(root.join("f")).expect("there"), b"successor");
+}
+
+/// diod lets all users do everything on a connection by which the superuser has attached.
+#[test]
+fn the_server_decides_what_each_user_may_also_after_the_superuser_was_there() {
+    let Some(far) = far() else { return };
+    let (near, path) = (far.direct(), far.server.root().join("f"));
+    fs::write(&path, "secret").expect("written");
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("its owner");
+    assert_eq!(read(&near, "f"), b"secret");
+    near.as_user(Credentials::new(1, 1), &mut || {
+        for flags in [Flags::READ, Flags::WRITE] {
+            assert_eq!(near.open(Path::new("f"), flags, 0), Err(Errno::EACCES));
+        }
+    });
+    assert_eq!(read(&near, "f"), b"secret", "the superuser goes on");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::idmap::People;
 use outrigger_core::attr::MODE_KIND;
 use outrigger_core::{Attr, FileKind, Result, SetTime, Time};
 use outrigger_proto_sftp::{Attrs, Owner, Times};
+use outrigger_toolkit_remote::known::{Looks, instant};
 
 /// The unit of efficient I/O that files show, in bytes.
 const BLKSIZE: u32 = 4096;
@@ -12,6 +13,16 @@ const BLKSIZE: u32 = 4096;
 /// The kind of file in attributes; a server that leaves it out means a regular file.
 pub(crate) fn kind(attrs: &Attrs) -> FileKind {
     attrs.permissions.and_then(FileKind::of_mode).unwrap_or(FileKind::Regular)
+}
+
+/// By what a file is known again.
+pub(crate) fn looks(attrs: &Attrs) -> Looks {
+    Looks { size: attrs.size, changed: attrs.times.map(|times| changed_at(times.mtime)) }
+}
+
+/// A time of change, as it is compared.
+pub(crate) fn changed_at(mtime: u32) -> u64 {
+    instant(Time::new(mtime.into(), 0))
 }
 
 /// The attributes of a file with the inode number `ino` from what the server says.

@@ -4,7 +4,6 @@
 use crate::fault::Fault;
 use crate::files::{After, For, OpenFile, write_range};
 use crate::inner::Inner;
-use crate::known::Change;
 use crate::link::Again;
 use crate::read::read_range;
 use crate::slots::Held;
@@ -13,6 +12,7 @@ use outrigger_core::reply::Count;
 use outrigger_core::{Errno, Payload, Result};
 use outrigger_proto_sftp::{Request, StatusCode};
 use outrigger_toolkit_remote::Attempt;
+use outrigger_toolkit_remote::known::Change;
 use std::sync::Arc;
 
 /// The longest piece of a copy that a server is asked for at once, in bytes: it does nothing else meanwhile.

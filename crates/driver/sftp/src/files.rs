@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Open files: reading and writing them. Copies between them are in `copy`.
 
+use crate::attr::looks;
 use crate::fault::Fault;
 use crate::inner::Inner;
-use crate::known::{Change, Known, moment};
 use crate::link::Again;
 use crate::order::{Kind, Order};
 use crate::origin::Kept as UnsyncedBy;
@@ -17,6 +17,7 @@ use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result, lock};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, Times};
+use outrigger_toolkit_remote::known::{Change, Known, moment};
 use outrigger_toolkit_remote::{Attempt, Closed, REPEATS};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -405,7 +406,7 @@ impl Inner {
         };
         let synced = self.with_handle(&file, For::Anything, Again::Always, sync).await;
         let synced = synced.map(|(held, attrs)| {
-            attrs.iter().for_each(|attrs| file.slot(For::Anything).known().is_synced(attrs, asked));
+            attrs.iter().for_each(|attrs| file.slot(For::Anything).known().is_synced(looks(attrs), asked));
             held
         });
         match (written, synced) {

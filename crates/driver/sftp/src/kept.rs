@@ -181,17 +181,17 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::known::Facts;
     use crate::pending_create::PendingCreate;
     use outrigger_core::ops::OpenFlags;
     use outrigger_core::survive::testing::each_death;
     use outrigger_core::{HeapKeep, Node};
+    use outrigger_toolkit_remote::known::Facts;
     use outrigger_toolkit_remote::{OpenFiles, WasOpen};
 
     #[test]
     fn the_next_process_finds_each_note_as_it_was_before_or_after_a_change() {
-        let old = Facts { size: Some((7, 9)), mtime: Some(5), later: false };
-        let new = Facts { size: Some((70, 90)), mtime: Some(6), later: true };
+        let old = Facts { size: Some((7, 9)), changed: Some(5), later: false };
+        let new = Facts { size: Some((70, 90)), changed: Some(6), later: true };
         let handle = Bytes::from_static(b"handle");
         let deaths = each_death(|life| {
             let keep = Arc::new(HeapKeep::default());

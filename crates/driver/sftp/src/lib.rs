@@ -45,7 +45,7 @@
 //!
 //! A name may lead to another file by then, and the protocol has no inode numbers. So an open file is used by a new handle only
 //! if that shows what is known of the file: its last size and time of change, or what changes of this client since then make of
-//! them, whether these were answered or are in doubt (see `known`). Otherwise, and for writing also where nothing is known, all
+//! them, whether these were answered or are in doubt (see `known` of the toolkit). Otherwise, and for writing also where nothing is known, all
 //! that is done by the open file is `ESTALE` for good; opening it anew gets what is there. Another file of the same size with
 //! a later time is taken for ours if this client has changed ours since it last looked.
 //!
@@ -96,7 +96,6 @@ mod host;
 mod idmap;
 mod inner;
 mod kept;
-mod known;
 mod line;
 mod link;
 mod listing;

@@ -5,7 +5,6 @@ use crate::attr::{attr, kind};
 use crate::fault::Fault;
 use crate::files::server_flags;
 use crate::inner::Inner;
-use crate::known::moment;
 use crate::link::Again;
 use crate::pending_create::permissions;
 use crate::session::Session;
@@ -17,6 +16,7 @@ use outrigger_core::reply::{Created, Entries, Entry, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Name, Node, Result, lock};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode};
 use outrigger_toolkit_remote::Attempt;
+use outrigger_toolkit_remote::known::moment;
 
 impl Inner {
     pub(crate) async fn find(&self, op: Lookup) -> Result<Entry> {

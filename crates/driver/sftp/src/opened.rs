@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which files are open, and what of that is noted for the next process.
 
+use crate::attr::looks;
 use crate::files::{Content, OpenFile, server_flags};
 use crate::kept::Kept;
-use crate::known::{Change, Facts, Known, UnderWay};
 use crate::pending_create::PendingCreate;
 use crate::session::Session;
 use crate::slots::{Held, Slot};
@@ -11,6 +11,7 @@ use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{Cx, Handle, Keep, Node, Result, Time};
 use outrigger_proto_sftp::Attrs;
+use outrigger_toolkit_remote::known::{Change, Facts, Known, UnderWay};
 use outrigger_toolkit_remote::{Closed, OpenFiles, OpenNotes, WasOpen};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -150,8 +151,8 @@ impl Files {
     /// A file of this node was seen by its path, at this time of day, by a request of the moment `asked`.
     pub(crate) fn saw(&self, node: Node, attrs: &Attrs, asked: u64, now: Time) {
         self.with_node(node, |usage| {
-            if usage.known.saw(attrs, asked, now) {
-                usage.known = Known::of(attrs);
+            if usage.known.saw(looks(attrs), asked, now) {
+                usage.known = Known::of(looks(attrs));
             }
         });
     }
@@ -160,7 +161,7 @@ impl Files {
     pub(crate) fn is_another(&self, node: Node, known: &Arc<Known>, attrs: &Attrs) {
         self.with_node(node, |usage| {
             if Arc::ptr_eq(&usage.known, known) {
-                usage.known = Known::of(attrs);
+                usage.known = Known::of(looks(attrs));
             }
         });
     }
@@ -189,6 +190,7 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attr::changed_at;
     use outrigger_core::{Credentials, HeapKeep};
     use outrigger_proto_sftp::{OpenFlags as Flags, Times};
 
@@ -200,7 +202,7 @@ mod tests {
         let (before, now) = (files(), Time::new(10_000, 0));
         let cx = Cx { slot: 0, ..Cx::new(1, Credentials::new(0, 0), "test") };
         let open = |node| {
-            let slot = (Slot::new(Flags::WRITE), 0, Known::of(&attrs));
+            let slot = (Slot::new(Flags::WRITE), 0, Known::of(looks(&attrs)));
             before.add(&cx, node, OpenFlags::WRITE_ONLY, slot).expect("opened").handle
         };
         let opened = [open(Node(7)), open(Node(7)), open(Node(8))];
@@ -209,13 +211,16 @@ mod tests {
         let after = files();
         let known = |handle| after.get(handle).expect("open").main().known();
         let [one, same, other] = opened.map(known);
-        assert_eq!(one.facts(), Facts { size: Some((100, 150)), mtime: Some(50), later: true });
+        assert_eq!(one.facts(), Facts { size: Some((100, 150)), changed: Some(changed_at(50)), later: true });
         assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
-        assert_eq!(other.facts(), Facts { size: Some((100, 100)), mtime: Some(50), later: false });
+        assert_eq!(
+            other.facts(),
+            Facts { size: Some((100, 100)), changed: Some(changed_at(50)), later: false }
+        );
         // What is written by one of them is known of both, also to the process after that one.
         one.begin(Change::Size(0), now).done(0);
         let last = files();
         let facts = last.get(opened[1]).expect("open").main().known().facts();
-        assert_eq!(facts, Facts { size: Some((0, 0)), mtime: Some(50), later: true });
+        assert_eq!(facts, Facts { size: Some((0, 0)), changed: Some(changed_at(50)), later: true });
     }
 }

@@ -2,7 +2,6 @@
 //! The operations.
 
 use crate::Sftp;
-use crate::known::moment;
 use bytes::Bytes;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Forget, GetAttr, Link, Locate, Lookup, MkDir, MkNod, Open, OpenDir,
@@ -16,6 +15,7 @@ use outrigger_core::{
     Abilities, Cx, Driver, DriverClass, Identity, OpCode, OpSet, Parallel, Payload, Result, Target, lock,
 };
 use outrigger_proto_sftp::{Extensions, Request};
+use outrigger_toolkit_remote::known::moment;
 
 /// What servers of every kind can do.
 const ALWAYS: OpSet = OpSet::of(&[

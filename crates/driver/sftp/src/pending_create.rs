@@ -7,11 +7,10 @@
 //! file is made on the next one; whatever is there by then is opened and keeps its content, for it may be what the lost
 //! connection made. That a file is still to be made is noted for the next process before the server is asked.
 
-use crate::attr::kind;
+use crate::attr::{kind, looks};
 use crate::fault::Fault;
 use crate::files::{OpenFile, must_be_regular, server_flags};
 use crate::inner::Inner;
-use crate::known::moment;
 use crate::look::Look;
 use crate::session::{Pending, Session};
 use crate::slots::{Held, open};
@@ -19,6 +18,7 @@ use outrigger_core::ops::{Create, OpenFlags};
 use outrigger_core::reply::{Created, OpenHow};
 use outrigger_core::{Cx, Errno, Error, Name, Node, Result, lock};
 use outrigger_proto_sftp::{Attrs, OpenFlags as Flags, Owner, Request, Times};
+use outrigger_toolkit_remote::known::moment;
 use outrigger_toolkit_remote::{Attempt, OwnWords};
 use std::collections::HashMap;
 use std::sync::Mutex as PlainMutex;
@@ -248,7 +248,7 @@ impl Inner {
     fn is_made(&self, file: &OpenFile, held: Held, attrs: &Attrs) {
         file.is_made(held);
         file.saw(attrs);
-        file.slots().iter().for_each(|slot| slot.known().is(attrs, moment()));
+        file.slots().iter().for_each(|slot| slot.known().is(looks(attrs), moment()));
         self.files.is_made(file.handle);
     }
 

@@ -5,14 +5,15 @@
 //! What it leads to by then may be another client's file. So before it is used it is looked at, and compared with what is known
 //! (see `known`); where it is not what it should be, the open file is dead.
 
+use crate::attr::looks;
 use crate::fault::Fault;
 use crate::files::{For, OpenFile};
 use crate::inner::Inner;
-use crate::known::{Change, Known, UnderWay, moment};
 use crate::slots::{Held, Slot, open};
 use outrigger_core::{Errno, Node, Result};
 use outrigger_proto_sftp::{Attrs, Request};
 use outrigger_toolkit_remote::REPEATS;
+use outrigger_toolkit_remote::known::{Change, Known, UnderWay, moment};
 use std::sync::Arc;
 
 impl Inner {
@@ -64,11 +65,11 @@ impl Inner {
         changes: bool,
     ) -> Result<Held, Fault> {
         let known = slot.known();
-        match known.fits(&attrs) {
+        match known.fits(looks(&attrs)) {
             Some(true) => Ok(held),
             None if !changes => {
                 if !file.writes() {
-                    known.is(&attrs, asked);
+                    known.is(looks(&attrs), asked);
                 }
                 Ok(held)
             }
@@ -91,10 +92,10 @@ impl Inner {
         }
         let asked = moment();
         let attrs = fstat(held).await?;
-        if current.fits(&attrs) == Some(true) {
+        if current.fits(looks(&attrs)) == Some(true) {
             self.files.is_known_by(file, slot, &current);
         } else {
-            known.is(&attrs, asked);
+            known.is(looks(&attrs), asked);
         }
         file.compared(&current);
         Ok(())

@@ -5,9 +5,10 @@
 //! over it, the handle still leads to the old one. So reading goes on by a handle that was opened after the last sight of the
 //! file that differed from the one before, and what was read ahead under an earlier sight is dropped.
 
-use crate::known::Known;
+use crate::attr::changed_at;
 use outrigger_core::{Node, Time, lock};
-use outrigger_proto_sftp::{Attrs, Times};
+use outrigger_proto_sftp::Attrs;
+use outrigger_toolkit_remote::known::{Known, Looks};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -94,8 +95,7 @@ impl Seen {
         let state = lock(&self.0);
         let Some(file) = state.files.get(&node) else { return Arc::default() };
         let (size, mtime) = file.version;
-        let times = mtime.map(|mtime| Times { atime: mtime, mtime });
-        file.closed.clone().unwrap_or_else(|| Known::of(&Attrs { size, times, ..Attrs::NONE }))
+        file.closed.clone().unwrap_or_else(|| Known::of(Looks { size, changed: mtime.map(changed_at) }))
     }
 
     /// What is known of a file that is not open any more.
@@ -114,6 +114,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_proto_sftp::Times;
 
     fn attrs(size: u64, mtime: u32) -> Attrs {
         Attrs { size: Some(size), times: Some(Times { atime: 0, mtime }), ..Attrs::NONE }

@@ -4,11 +4,10 @@
 //! A server applies what one request asks for piece by piece and goes on after a failure. So what may fail alone is asked
 //! first: the size, then the owner, then what the owner may always change.
 
-use crate::attr::{kind, seconds};
+use crate::attr::{changed_at, kind, seconds};
 use crate::fault::Fault;
 use crate::files::{For, OpenFile, without_setid};
 use crate::inner::Inner;
-use crate::known::Change;
 use crate::link::Again;
 use crate::order::Kind;
 use crate::session::Session;
@@ -16,6 +15,7 @@ use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::Attrs as AttrsReply;
 use outrigger_core::{Cx, Errno, FileKind, Node, Result, SetAttrs};
 use outrigger_proto_sftp::{Attrs, Owner, Request, StatusCode, Times};
+use outrigger_toolkit_remote::known::Change;
 use outrigger_toolkit_remote::{Attempt, REPEATS};
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ impl Inner {
         }
         let attrs = Attrs { permissions, times, ..Attrs::NONE };
         let set = match times {
-            Some(times) => self.set_noted(subject, attrs, Change::Time(times.mtime)).await,
+            Some(times) => self.set_noted(subject, attrs, Change::Time(changed_at(times.mtime))).await,
             None => self.set(subject, attrs).await,
         };
         set.map(Some)

@@ -3,12 +3,12 @@
 //! last user is done.
 
 use crate::fault::Fault;
-use crate::known::Known;
 use crate::link::{Again, Link};
 use crate::session::{Pending, Session};
 use bytes::Bytes;
 use outrigger_core::lock;
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
+use outrigger_toolkit_remote::known::Known;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as PlainMutex};
 use tokio::sync::Mutex;

@@ -23,7 +23,7 @@ impl Inner {
             self.read_siblings(cx, op.node);
         }
         let asks = self.asks_at_open(op.node);
-        if !asks && let Some(opened) = self.open_known(&op) {
+        if !asks && let Some(opened) = self.open_known(cx, &op) {
             self.tell_door();
             return Answer::Ready(Reply::Opened(opened));
         }
@@ -31,7 +31,7 @@ impl Inner {
             self.know_path(cx, op.node).await;
             if !asks && only_reads(op.flags) {
                 self.wait_for_content(op.node).await;
-                if let Some(opened) = self.open_known(&op) {
+                if let Some(opened) = self.open_known(cx, &op) {
                     return Reply::Opened(opened);
                 }
             }
@@ -47,7 +47,7 @@ impl Inner {
                     self.note_displaced(op.node, &mut error);
                     return Reply::Error(error);
                 }
-                if let Some(opened) = self.open_known(&op) {
+                if let Some(opened) = self.open_known(cx, &op) {
                     return Reply::Opened(opened);
                 }
             }
@@ -120,8 +120,8 @@ impl Inner {
         content.size.is_some_and(|size| size > 0 && lock(&self.pool).covers(content.id, 0, size))
     }
 
-    fn open_known(&self, op: &Open) -> Option<Opened> {
-        if !only_reads(op.flags) {
+    fn open_known(&self, cx: &Cx, op: &Open) -> Option<Opened> {
+        if !only_reads(op.flags) || self.below().abilities.decides_at_open && cx.cred.uid != 0 {
             return None;
         }
         let now = self.now();

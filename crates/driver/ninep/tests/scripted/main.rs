@@ -267,14 +267,40 @@ fn a_file_that_became_another_one_while_the_connection_was_away_is_not_read() {
 }
 
 #[test]
-fn a_silent_server_is_waited_for_as_long_as_the_user_says() {
-    let server = Server::start(|request| match request {
-        Request::Tread(_) => Does::Silence,
+fn a_silent_server_is_waited_for_once_for_as_long_as_the_user_says() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    let server = Server::start(move |request| match request {
+        Request::Tread(_) => {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Does::Silence
+        }
         _ => Does::Usual,
     });
     let near = connect(&server, &[("timeout", "1")]).unwrap();
     let file = near.direct.open(f(), Flags::READ, 0).unwrap();
     assert_eq!(near.direct.read_at(file, 0, 10), Err(Errno::ETIMEDOUT));
+    assert_eq!(reads.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_tree_that_is_refused_is_asked_for_once_also_by_the_next_connection() {
+    let (asked, once) = (Arc::new(AtomicUsize::new(0)), AtomicBool::new(true));
+    let counted = Arc::clone(&asked);
+    let server = Server::start(move |request| match request {
+        Request::Tattach(attach) if *attach.aname != *b"/srv/tree" => {
+            counted.fetch_add(usize::from(*attach.aname == *b"/srv"), Ordering::SeqCst);
+            Does::reply(Rlerror { ecode: 1 }.into())
+        }
+        Request::Tread(_) if once.swap(false, Ordering::SeqCst) => Does::Cut,
+        _ => Does::Usual,
+    });
+    let near = connect(&server, &[]).unwrap();
+    let file = near.direct.open(Path::new("srv/tree/f"), Flags::READ, 0).unwrap();
+    assert_eq!(near.direct.read_at(file, 0, 100).unwrap(), CONTENT);
+    assert_eq!(near.direct.stat(Path::new("srv/tree/f")).unwrap().size, CONTENT.len() as u64);
+    let (connections, asked) = (server.connections.load(Ordering::SeqCst), asked.load(Ordering::SeqCst));
+    assert_eq!((connections, asked), (2, 1));
 }
 
 #[test]

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a file must look like that is ours: by this an open file is known again after its connection was lost.
+//! What a file must looks like that is ours: by this an open file is known again after its connection was lost.
 //!
-//! The protocol has no inode numbers, so there is nothing but size and time of change. What was seen of a file must be so still,
+//! Protocols without inode numbers have nothing but size and time of change, and servers give the inode number of a removed file to the next
+//! one. So what was seen of a file must be so still,
 //! but for what was done here since: a change of ours moves the size, or may have, as long as the server has not said so, and makes the
 //! time later. What was seen counts if it was asked for when no change of ours was under way; what differs then is the doing of
 //! another client, and perhaps another file.
 
+use crate::open_files::{OpenNotes, OwnWords};
 use outrigger_core::{Handle, Time, lock};
-use outrigger_proto_sftp::Attrs;
-use outrigger_toolkit_remote::{OpenNotes, OwnWords};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -17,15 +17,16 @@ const SKEW: i64 = 600;
 /// What was changed this recently may be changed again within the same second, in seconds.
 const YOUNG: i64 = 5;
 
+const SECOND: u64 = 1_000_000_000;
 /// In the note of the time of change: that is known, and it may be a later one.
-const TIMED: u64 = 1 << 32;
-const LATER: u64 = 1 << 33;
+const TIMED: u64 = 1 << 63;
+const LATER: u64 = 1 << 62;
 
 /// Orders changes and questions of this process.
 static ORDER: AtomicU64 = AtomicU64::new(1);
 
 /// A moment in the order of changes: what is asked for after it shows all that had ended before.
-pub(crate) fn moment() -> u64 {
+pub fn moment() -> u64 {
     ORDER.load(Ordering::Acquire)
 }
 
@@ -35,7 +36,7 @@ fn next() -> u64 {
 
 /// What is known of a file, shared by the open files of it that were opened while it looked like that.
 #[derive(Default)]
-pub(crate) struct Known(Mutex<State>);
+pub struct Known(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -52,34 +53,57 @@ struct State {
     kept: Vec<(Arc<OpenNotes>, Handle)>,
 }
 
-/// What a file looks like.
+/// How a server says that a file looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
-    /// The least and the greatest size it may have.
-    pub(crate) size: Option<(u64, u64)>,
-    pub(crate) mtime: Option<u32>,
-    /// It was changed here since: the time may be a later one.
-    pub(crate) later: bool,
+pub struct Looks {
+    /// Its size.
+    pub size: Option<u64>,
+    /// When it was changed: see [`instant`].
+    pub changed: Option<u64>,
 }
 
-/// A change of the content of a file.
+/// A time of change as it is compared: nanoseconds since the epoch, for the next hundred years.
+pub fn instant(time: Time) -> u64 {
+    let secs = u64::try_from(time.secs).unwrap_or_default();
+    secs.saturating_mul(SECOND).saturating_add(time.nanos.into()).min(LATER - 1)
+}
+
+/// What a file looks like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The least and the greatest size it may have.
+    pub size: Option<(u64, u64)>,
+    /// When it was changed: see [`instant`].
+    pub changed: Option<u64>,
+    /// It was changed here since: the time may be a later one.
+    pub later: bool,
+}
+
+/// A change of a file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Change {
+pub enum Change {
+    /// It is written.
     Write {
+        /// From here on.
         offset: u64,
+        /// So many bytes.
         len: u64,
     },
+    /// It is written at its end.
     Append {
+        /// So many bytes.
         len: u64,
     },
     /// It is made so long.
     Size(u64),
-    /// Its time of change is set.
-    Time(u32),
+    /// Its time of change is set: see [`instant`].
+    Time(u64),
+    /// A name or an attribute, which leave its content alone and may make its time later.
+    Attrs,
 }
 
 /// A change that was begun. Its outcome is in doubt when this is dropped.
-pub(crate) struct UnderWay {
+pub struct UnderWay {
     known: Arc<Known>,
     change: Change,
     began: u64,
@@ -89,31 +113,30 @@ pub(crate) struct UnderWay {
 }
 
 impl Facts {
-    fn of(attrs: &Attrs) -> Self {
-        let mtime = attrs.times.map(|times| times.mtime);
-        Facts { size: attrs.size.map(|size| (size, size)), mtime, later: false }
+    fn of(looks: Looks) -> Self {
+        Facts { size: looks.size.map(|size| (size, size)), changed: looks.changed, later: false }
     }
 
     /// Notes it with an open file, whose first word is another one's.
-    pub(crate) fn note(&self, [_, low, high, time]: &mut OwnWords) {
+    pub fn note(&self, [_, low, high, time]: &mut OwnWords) {
         (*low, *high) = self.size.map_or((0, 0), |(low, high)| (low.saturating_add(1), high));
-        *time = self.mtime.map_or(0, |mtime| TIMED | u64::from(mtime)) | if self.later { LATER } else { 0 };
+        *time = self.changed.map_or(0, |changed| TIMED | changed) | if self.later { LATER } else { 0 };
     }
 
     /// What was noted.
-    pub(crate) fn noted(&[_, low, high, time]: &OwnWords) -> Self {
+    pub fn noted(&[_, low, high, time]: &OwnWords) -> Self {
         Facts {
             size: low.checked_sub(1).map(|low| (low, high)),
-            mtime: (time & TIMED != 0).then_some(time as u32),
+            changed: (time & TIMED != 0).then_some(time & !(TIMED | LATER)),
             later: time & LATER != 0,
         }
     }
 
-    /// Whether a file with these attributes may be this one; `None` where nothing is known.
-    fn fit(&self, attrs: &Attrs) -> Option<bool> {
+    /// Whether a file that looks like this may be this one; `None` where nothing is known.
+    fn fit(&self, looks: Looks) -> Option<bool> {
         let (low, high) = self.size?;
-        let fits = attrs.size.is_some_and(|size| (low..=high).contains(&size));
-        let times = self.mtime.zip(attrs.times.map(|times| times.mtime));
+        let fits = looks.size.is_some_and(|size| (low..=high).contains(&size));
+        let times = self.changed.zip(looks.changed);
         Some(fits && times.is_none_or(|(then, now)| if self.later { now >= then } else { now == then }))
     }
 }
@@ -125,42 +148,45 @@ impl State {
 }
 
 impl Known {
-    pub(crate) fn new(facts: Facts) -> Arc<Self> {
+    /// Of a file of which this is known.
+    pub fn new(facts: Facts) -> Arc<Self> {
         Arc::new(Known(Mutex::new(State { facts, ..State::default() })))
     }
 
     /// Of a file that was seen to be like that.
-    pub(crate) fn of(attrs: &Attrs) -> Arc<Self> {
-        Known::new(Facts::of(attrs))
+    pub fn of(looks: Looks) -> Arc<Self> {
+        Known::new(Facts::of(looks))
     }
 
-    pub(crate) fn facts(&self) -> Facts {
+    /// What is known.
+    pub fn facts(&self) -> Facts {
         lock(&self.0).facts
     }
 
-    pub(crate) fn is_anything(&self) -> bool {
+    /// Whether anything is.
+    pub fn is_anything(&self) -> bool {
         self.facts().size.is_some()
     }
 
     /// Has it noted for the next process, with an open file.
-    pub(crate) fn keep_with(&self, notes: &Arc<OpenNotes>, handle: Handle) {
+    pub fn keep_with(&self, notes: &Arc<OpenNotes>, handle: Handle) {
         let mut state = lock(&self.0);
         state.kept.push((Arc::clone(notes), handle));
         notes.change(handle, |own| state.facts.note(own));
     }
 
     /// That file is closed, or known by something else.
-    pub(crate) fn leave(&self, handle: Handle) {
+    pub fn leave(&self, handle: Handle) {
         lock(&self.0).kept.retain(|(_, other)| *other != handle);
     }
 
-    /// Whether a file with these attributes may be this one; `None` where nothing is known.
-    pub(crate) fn fits(&self, attrs: &Attrs) -> Option<bool> {
-        lock(&self.0).facts.fit(attrs)
+    /// Whether a file that looks like this may be this one; `None` where nothing is known.
+    pub fn fits(&self, looks: Looks) -> Option<bool> {
+        lock(&self.0).facts.fit(looks)
     }
 
     /// A change is about to be asked for, at this time of day.
-    pub(crate) fn begin(self: &Arc<Self>, change: Change, now: Time) -> UnderWay {
+    pub fn begin(self: &Arc<Self>, change: Change, now: Time) -> UnderWay {
         let mut state = lock(&self.0);
         let (began, calm) = (next(), state.resizing == 0);
         state.under_way += 1;
@@ -168,16 +194,16 @@ impl Known {
         let earliest = match change {
             Change::Time(time) => time,
             // A server whose clock is slow goes back from a time that was set by ours.
-            _ => u32::try_from(now.secs - SKEW).unwrap_or_default(),
+            _ => instant(Time::new(now.secs - SKEW, 0)),
         };
         state.facts.later = true;
-        state.facts.mtime = state.facts.mtime.map(|mtime| mtime.min(earliest));
+        state.facts.changed = state.facts.changed.map(|changed| changed.min(earliest));
         if let Some((low, high)) = state.facts.size {
             state.facts.size = Some(match change {
                 Change::Write { offset, len } => (low, high.max(offset.saturating_add(len))),
                 Change::Append { len } => (low, high.saturating_add(len)),
                 Change::Size(size) => (low.min(size), high.max(size)),
-                Change::Time(_) => (low, high),
+                Change::Time(_) | Change::Attrs => (low, high),
             });
         }
         if let Change::Size(_) = change {
@@ -189,21 +215,22 @@ impl Known {
     }
 
     /// It was seen to be like that, at this time of day, by a request of this moment; answers whether it is another one now.
-    pub(crate) fn saw(&self, attrs: &Attrs, asked: u64, now: Time) -> bool {
+    pub fn saw(&self, looks: Looks, asked: u64, now: Time) -> bool {
         let mut state = lock(&self.0);
         if state.under_way > 0 || state.last > asked {
             return false;
         }
-        match state.facts.fit(attrs) {
+        match state.facts.fit(looks) {
             Some(true) => {}
             Some(false) => return true,
-            None => return attrs.size.is_some(),
+            None => return looks.size.is_some(),
         }
-        let seen = Facts::of(attrs);
-        let settled = seen.mtime.is_some_and(|mtime| now.secs - i64::from(mtime) > YOUNG);
+        let seen = Facts::of(looks);
+        let old = instant(Time::new(now.secs - YOUNG, 0));
+        let settled = seen.changed.is_some_and(|changed| changed < old);
         state.facts = match state.in_doubt {
             // What is late may still come.
-            true => Facts { mtime: seen.mtime.max(state.facts.mtime), ..state.facts },
+            true => Facts { changed: seen.changed.max(state.facts.changed), ..state.facts },
             false => Facts { later: state.facts.later && !settled, ..seen },
         };
         state.keep();
@@ -211,19 +238,19 @@ impl Known {
     }
 
     /// The server says of an open handle what it leads to, in the answer to a request of this moment.
-    pub(crate) fn is(&self, attrs: &Attrs, asked: u64) {
+    pub fn is(&self, looks: Looks, asked: u64) {
         let mut state = lock(&self.0);
         if state.under_way == 0 && state.last <= asked {
-            state.facts = Facts { later: true, ..Facts::of(attrs) };
+            state.facts = Facts { later: true, ..Facts::of(looks) };
             state.keep();
         }
     }
 
     /// The same, after the server has put every change on stable storage: its time of change is exact, until the next change here.
-    pub(crate) fn is_synced(&self, attrs: &Attrs, asked: u64) {
+    pub fn is_synced(&self, looks: Looks, asked: u64) {
         let mut state = lock(&self.0);
         if state.under_way == 0 && state.last <= asked && !state.in_doubt {
-            state.facts = Facts::of(attrs);
+            state.facts = Facts::of(looks);
             state.keep();
         }
     }
@@ -231,7 +258,7 @@ impl Known {
 
 impl UnderWay {
     /// It was done, to so many bytes if it writes.
-    pub(crate) fn done(mut self, count: u64) {
+    pub fn done(mut self, count: u64) {
         self.is_done = true;
         let mut state = lock(&self.known.0);
         let alone = state.last == self.began && state.under_way == 1;
@@ -264,19 +291,18 @@ impl Drop for UnderWay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_proto_sftp::Times;
 
     const NOW: Time = Time::new(10_000, 0);
 
-    fn attrs(size: u64, mtime: u32) -> Attrs {
-        Attrs { size: Some(size), times: Some(Times { atime: 0, mtime }), ..Attrs::NONE }
+    fn looks(size: u64, changed: i64) -> Looks {
+        Looks { size: Some(size), changed: Some(instant(Time::new(changed, 0))) }
     }
 
     /// Which of these sizes fit a file that was 100 bytes long.
     fn sizes(known: &Known) -> Vec<u64> {
         [0, 50, 100, 150, 160, 200]
             .into_iter()
-            .filter(|&size| known.fits(&attrs(size, 9000)) == Some(true))
+            .filter(|&size| known.fits(looks(size, 9000)) == Some(true))
             .collect()
     }
 
@@ -289,10 +315,11 @@ mod tests {
             (Change::Append { len: 60 }, vec![100, 150, 160], vec![160]),
             (Change::Size(0), vec![0, 50, 100], vec![0]),
             (Change::Size(200), vec![100, 150, 160, 200], vec![200]),
-            (Change::Time(50), vec![100], vec![100]),
+            (Change::Time(50 * SECOND), vec![100], vec![100]),
+            (Change::Attrs, vec![100], vec![100]),
         ] {
-            let known = Known::of(&attrs(100, 5000));
-            assert_eq!(known.fits(&attrs(100, 5001)), Some(false), "nobody here has changed it");
+            let known = Known::of(looks(100, 5000));
+            assert_eq!(known.fits(looks(100, 5001)), Some(false), "nobody here has changed it");
             let len = match change {
                 Change::Write { len, .. } | Change::Append { len } => len,
                 _ => 0,
@@ -301,17 +328,17 @@ mod tests {
             assert_eq!(sizes(&known), meanwhile, "{change:?}");
             under_way.done(len);
             assert_eq!(sizes(&known), after, "{change:?}");
-            let lost = Known::of(&attrs(100, 5000));
+            let lost = Known::of(looks(100, 5000));
             drop(lost.begin(change, NOW));
             assert_eq!(sizes(&lost), meanwhile, "{change:?}, and nobody knows whether it was done");
-            let older = attrs(after[0], 49);
-            assert_eq!(known.fits(&older), Some(false), "{change:?}");
+            let older = looks(after[0], 49);
+            assert_eq!(known.fits(older), Some(false), "{change:?}");
         }
     }
 
     #[test]
     fn of_changes_that_overtake_each_other_any_may_have_been_the_last() {
-        let known = Known::of(&attrs(100, 5000));
+        let known = Known::of(looks(100, 5000));
         let write = known.begin(Change::Write { offset: 100, len: 50 }, NOW);
         let cut = known.begin(Change::Size(0), NOW);
         cut.done(0);
@@ -321,21 +348,21 @@ mod tests {
 
     #[test]
     fn what_is_seen_counts_unless_a_change_of_ours_may_have_come_after_it() {
-        let known = Known::of(&attrs(100, 5000));
+        let known = Known::of(looks(100, 5000));
         let asked = moment();
         known.begin(Change::Write { offset: 0, len: 150 }, NOW).done(150);
-        assert!(!known.saw(&attrs(100, 5000), asked, NOW));
+        assert!(!known.saw(looks(100, 5000), asked, NOW));
         assert_eq!(sizes(&known), [150]);
-        assert!(!known.saw(&attrs(150, 9000), moment(), NOW));
-        assert_eq!(known.fits(&attrs(150, 9001)), Some(false), "not changed here since");
-        assert!(known.saw(&attrs(151, 9001), moment(), NOW), "somebody else has changed it");
+        assert!(!known.saw(looks(150, 9000), moment(), NOW));
+        assert_eq!(known.fits(looks(150, 9001)), Some(false), "not changed here since");
+        assert!(known.saw(looks(151, 9001), moment(), NOW), "somebody else has changed it");
     }
 
     #[test]
     fn the_time_goes_back_where_the_clock_of_the_server_is_slow() {
-        let known = Known::of(&attrs(100, 12_000));
+        let known = Known::of(looks(100, 12_000));
         known.begin(Change::Write { offset: 0, len: 1 }, NOW).done(1);
-        assert_eq!(known.fits(&attrs(100, 9_990)), Some(true));
-        assert_eq!(known.fits(&attrs(100, 9_000)), Some(false));
+        assert_eq!(known.fits(looks(100, 9_990)), Some(true));
+        assert_eq!(known.fits(looks(100, 9_000)), Some(false));
     }
 }
