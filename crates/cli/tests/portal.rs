@@ -292,28 +292,35 @@ fn a_signal_with_a_handler_ends_waiting_for_a_peer_and_nothing_is_lost() {
             fs::read_to_string(&state).is_ok_and(|at| at.contains("fuse") || at.contains("request"))
         });
     };
+    let start = |script: &str| {
+        let mut shell = place.command("bash", &["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = shell.stdout.take().unwrap();
+        expect(&mut out, "opened\n");
+        waits(shell.id());
+        signal(shell.id(), "USR1");
+        (shell, out)
+    };
     // A reader, whose handler returns: what comes afterwards is read.
-    let script =
-        format!("exec 3<{path}; trap 'echo heard' USR1; read line <&3 || read line <&3; echo got $line");
-    let reader = place.command("bash", &["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+    let script = format!(
+        "trap 'echo heard' USR1; exec 3<{path}; echo opened; read line <&3 || read line <&3; echo got $line"
+    );
+    let (mut reader, mut out) = start(&script);
+    expect(&mut out, "heard\n");
     let (mut peer, _) = server.accept().unwrap();
-    waits(reader.id());
-    signal(reader.id(), "USR1");
-    let mut heard = [0; 6];
-    let mut out = reader.stdout.unwrap();
-    out.read_exact(&mut heard).unwrap();
-    assert_eq!(&heard, b"heard\n");
     peer.write_all(b"this\n").unwrap();
-    let mut rest = String::new();
-    out.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "got this\n");
+    expect(&mut out, "got this\n");
+    assert!(reader.wait().unwrap().success());
     // A writer to a program that takes nothing.
-    let script = "trap 'exit 7' USR1; head -c 1000000 /dev/zero >zeros; exec 3>m/stuck; read -N 1000000 all <zeros; printf '%1000000d' 1 >&3; exit 8";
-    let mut writer = place.command("bash", &["-c", script]).stderr(Stdio::null()).spawn().unwrap();
-    waits(writer.id());
-    signal(writer.id(), "USR1");
+    let (mut writer, _) =
+        start("trap 'exit 7' USR1; exec 3>m/stuck; echo opened; printf '%1000000d' 1 >&3; exit 8");
     assert_eq!(writer.wait().unwrap().code(), Some(7));
     place.run(&["umount", "m"]).ok();
+}
+
+fn expect(out: &mut impl Read, said: &str) {
+    let mut buffer = vec![0; said.len()];
+    out.read_exact(&mut buffer).unwrap();
+    assert_eq!(String::from_utf8_lossy(&buffer), said);
 }
 
 /// Whether a process with this number runs.
