@@ -188,6 +188,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let _ = std::env::set_current_dir("/");
     mounted.session.wait();
     let stored = mounted.write_out();
+    context.trees.at_end.run();
     // It is killed when this process ends.
     let ended = program.map_or(Ok(()), |program| program.close());
     let ended = ended.map_err(|error| Failure::new(error.why()));

@@ -80,6 +80,9 @@ fn shells_and_pipelines_read_and_write_connections() {
         ("cat m/tcp", "Is a directory"),
         ("truncate -s 5 m/back", "Invalid argument"),
         ("chmod 666 m/back", "not permitted"),
+        ("rm m/back", "Operation not permitted"),
+        ("rmdir m/tcp", "Operation not permitted"),
+        ("mv m/back m/other", "Operation not permitted"),
     ] {
         let said = place.run_as("bash", &["-c", script]);
         assert!(said.code != Some(0) && said.err.contains(why), "{script}: {said:?}");
@@ -204,4 +207,192 @@ fn run_shows_connections_to_a_program() {
         ["run", "--via", "seccomp", "--map", "/p=portal:", "--", "cat", &format!("/p/tcp/localhost/{echo}")];
     let said = place.run(&copied);
     assert!(said.code == Some(1) && said.err.contains("not supported"), "{said:?}");
+}
+
+/// What copying `from` in the tree of `portal.conf` has made of `to`, and how it ended.
+fn copied(place: &Place, options: &[&str], from: &str, to: &str) -> (support::Said, Option<Vec<u8>>) {
+    let source = format!("portal:portal.conf::{from}");
+    let said = place.run(&[&["cp"], options, &[&source, to]].concat());
+    (said, fs::read(place.at(to)).ok())
+}
+
+#[test]
+fn a_copy_of_a_stream_is_all_of_it_or_says_that_it_is_not() {
+    let place = Place::new().trusting();
+    // Pieces that come one by one: the second only after the first was taken.
+    let pieces = "sh -c 'for piece in a b c; do echo $piece; sleep 0.2; done'";
+    place.file(
+        "portal.conf",
+        format!("slow exec {pieces}\nhalf exec sh -c 'seq 100; exit 3'\nfails exec false\nmuch exec head -c 20000000 /dev/zero\n"),
+    );
+    for (number, options) in [&[][..], &["--sparse=always"]].into_iter().enumerate() {
+        let (said, content) = copied(&place, options, "/slow", &format!("slow{number}"));
+        assert_eq!(said.ok(), "");
+        assert_eq!(content.as_deref(), Some(&b"a\nb\nc\n"[..]), "{options:?}");
+        let (said, content) = copied(&place, options, "/much", &format!("much{number}"));
+        assert_eq!(said.ok(), "");
+        assert!(content.is_some_and(|content| content == vec![0; 20_000_000]), "{options:?}");
+    }
+    let (said, part) = copied(&place, &[], "/half", "half");
+    assert!(said.code == Some(1) && said.err.contains("exit status 3"), "{said:?}");
+    assert!(said.err.contains("has the first 292 bytes"), "{said:?}");
+    assert_eq!(part.map(|part| part.len()), Some(292), "what came is kept, as by GNU cp");
+    let (said, nothing) = copied(&place, &[], "/fails", "fails");
+    assert!(said.code == Some(1) && said.err.contains("exit status 1") && nothing.is_none(), "{said:?}");
+}
+
+#[test]
+fn a_server_that_sends_much_is_copied_to_its_end() {
+    let place = Place::new();
+    let port = sends(&[b'x'; 5_000_000]);
+    place.file("portal.conf", format!("t tcp localhost {port}\n"));
+    let (said, content) = copied(&place, &[], "/t", "out");
+    assert_eq!((said.ok(), content.map(|content| content.len())), (String::new(), Some(5_000_000)));
+}
+
+#[test]
+fn differences_to_a_stream_are_those_to_all_of_it() {
+    let place = Place::new().trusting();
+    place.file("portal.conf", "slow exec sh -c 'for piece in a b c; do echo $piece; sleep 0.2; done'\nhalf exec sh -c 'seq 3; exit 3'\n");
+    place.file("same", "a\nb\nc\n");
+    place.file("other", "a\nb\n");
+    let diff = |options: &[&str], file: &str| {
+        place.run(&[&["diff"], options, &["portal:portal.conf::/slow", file]].concat())
+    };
+    assert_eq!(diff(&[], "same").ok(), "");
+    assert_eq!(diff(&["-q"], "same").ok(), "");
+    let said = diff(&[], "other");
+    assert_eq!((said.code, &*said.out), (Some(1), "3d2\n< c\n"), "{said:?}");
+    let said = place.run(&["diff", "portal:portal.conf::/half", "same"]);
+    assert!(said.code == Some(2) && said.err.contains("exit status 3"), "{said:?}");
+}
+
+#[test]
+fn what_goes_through_a_directory_opens_no_stream() {
+    let place = Place::new().trusting();
+    place.file("portal.conf", "e/one exec touch started\ne/two exec touch started\n");
+    fs::create_dir(place.at("e")).unwrap();
+    place.file("e/one", "");
+    let said = place.run(&["cp", "-r", "portal:portal.conf::/e", "copy"]);
+    assert!(said.code == Some(1) && said.err.lines().count() == 2, "{said:?}");
+    assert!(said.err.contains("e/one': opening it connects or starts a program"), "{said:?}");
+    let said = place.run(&["diff", "-r", "portal:portal.conf::/e", "e"]);
+    assert!(said.code == Some(2) && said.err.contains("connects or starts a program"), "{said:?}");
+    assert!(!place.at("started").exists() && fs::read_dir(place.at("copy")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_signal_with_a_handler_ends_waiting_for_a_peer_and_nothing_is_lost() {
+    let Some(place) = mounted("tcp tcp\nstuck exec sleep 1000\n", "linger=0") else { return };
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = format!("m/tcp/localhost/{}", server.local_addr().unwrap().port());
+    let waits = |id: u32| {
+        let state = format!("/proc/{id}/wchan");
+        within("it waits for an answer", || {
+            fs::read_to_string(&state).is_ok_and(|at| at.contains("fuse") || at.contains("request"))
+        });
+    };
+    let start = |script: &str| {
+        let mut shell = place.command("bash", &["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = shell.stdout.take().unwrap();
+        expect(&mut out, "opened\n");
+        waits(shell.id());
+        signal(shell.id(), "USR1");
+        (shell, out)
+    };
+    // A reader, whose handler returns: what comes afterwards is read.
+    let script = format!(
+        "trap 'echo heard' USR1; exec 3<{path}; echo opened; read line <&3 || read line <&3; echo got $line"
+    );
+    let (mut reader, mut out) = start(&script);
+    expect(&mut out, "heard\n");
+    let (mut peer, _) = server.accept().unwrap();
+    peer.write_all(b"this\n").unwrap();
+    expect(&mut out, "got this\n");
+    assert!(reader.wait().unwrap().success());
+    // A writer to a program that takes nothing.
+    let (mut writer, _) =
+        start("trap 'exit 7' USR1; exec 3>m/stuck; echo opened; printf '%1000000d' 1 >&3; exit 8");
+    assert_eq!(writer.wait().unwrap().code(), Some(7));
+    place.run(&["umount", "m"]).ok();
+}
+
+fn expect(out: &mut impl Read, said: &str) {
+    let mut buffer = vec![0; said.len()];
+    out.read_exact(&mut buffer).unwrap();
+    assert_eq!(String::from_utf8_lossy(&buffer), said);
+}
+
+/// Whether a process with this number runs.
+fn runs(number: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", number.trim())).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+#[test]
+fn programs_end_with_the_mount_and_with_its_server() {
+    let config = "both exec sh -c 'sleep 1231 & echo $! >below; echo $$ >started; wait'\n";
+    for how in [&["umount", "m"][..], &["umount", "-l", "m"], &["umount", "-f", "m"], &[]] {
+        let Some(place) = mounted(config, "linger=1000") else { return };
+        // Closed, but where the server is killed.
+        let open = how.is_empty().then(|| File::open(place.at("m/both")).unwrap());
+        if open.is_none() {
+            place.run_as("bash", &["-c", "true >m/both"]).ok();
+        }
+        within("it is started", || {
+            fs::read_to_string(place.at("started")).is_ok_and(|number| number.ends_with('\n'))
+        });
+        let [program, below] = ["started", "below"].map(|name| fs::read_to_string(place.at(name)).unwrap());
+        match how {
+            [] => kill_server(&place, "KILL"),
+            how => drop(place.run(how).ok()),
+        }
+        within("the program is killed", || !runs(&program));
+        match how {
+            // The kernel kills what the server has started, and no more.
+            [] => signal(below.trim().parse().unwrap(), "KILL"),
+            _ => within("so is what it has started", || !runs(&below)),
+        }
+        drop(open);
+        place.run(&["umount", "m"]);
+    }
+}
+
+#[test]
+fn what_was_written_before_the_mount_ends_is_taken() {
+    let Some(place) = mounted("store exec sh -c 'sleep 0.5; cat >stored'\n", "linger=30") else { return };
+    place.run_as("bash", &["-c", "echo kept >m/store"]).ok();
+    place.run(&["umount", "m"]).ok();
+    within("it is stored", || fs::read_to_string(place.at("stored")).is_ok_and(|text| text == "kept\n"));
+    let mut write = place.command(support::PROGRAM, &["write", "portal:portal.conf::/store"]);
+    let mut write = write.stdin(Stdio::piped()).spawn().unwrap();
+    write.stdin.take().unwrap().write_all(b"also\n").unwrap();
+    assert!(write.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(place.at("stored")).unwrap(), "also\n");
+}
+
+#[test]
+fn files_of_this_machine_are_emptied_and_cut() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("files/a", "much old content\n");
+    place.file("portal.conf", "f fs files\n");
+    let has = |content: &str| assert_eq!(fs::read_to_string(place.at("files/a")).unwrap(), content);
+    place.run(&["mount", "portal:portal.conf", "m"]).ok();
+    let shell = |script: &str| place.run_as("bash", &["-ec", script]).ok();
+    shell("echo new >m/f/a");
+    has("new\n");
+    shell("echo more >>m/f/a");
+    has("new\nmore\n");
+    shell("truncate -s 3 m/f/a");
+    has("new");
+    shell(": >m/f/a");
+    has("");
+    place.run(&["umount", "m"]).ok();
+    place.file("files/a", "much old content\n");
+    let via = ["run", "--via", "namespace", "--map", "/p=portal:portal.conf", "--"];
+    place.run(&[&via[..], &["bash", "-ec", "echo run >/p/f/a"]].concat()).ok();
+    has("run\n");
 }

@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::client::lacks;
 use crate::inode::Held;
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use outrigger_core::ops::{
     CopyRange, FSync, Flush, GetAttr, OpCode, OpenFlags, Read, Release, Seek, SetAttr, Whence, Write,
 };
@@ -46,6 +46,26 @@ impl File {
     pub fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         let len = len.min(self.max_io()) as u32;
         self.held.client.call(Read { node: self.held.node, handle: self.handle, offset, len })?.into_bytes()
+    }
+
+    /// Whether the file ends after `block`, which was read where `len` bytes were asked for. Of a stream fewer bytes are what has come so
+    /// far: its end is where a read gives none.
+    pub fn ends_after(&self, block: &Bytes, len: usize) -> bool {
+        block.is_empty() || (!self.is_stream() && block.len() < len.min(self.max_io()))
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn read_to_end(&self) -> Result<Bytes> {
+        let (mut all, mut reader) = (BytesMut::new(), self.reader(0));
+        loop {
+            match reader.chunk()? {
+                chunk if chunk.is_empty() => return Ok(all.freeze()),
+                chunk => all.extend_from_slice(&chunk),
+            }
+        }
     }
 
     /// Writes at `offset`; returns the number of bytes.

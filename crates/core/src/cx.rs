@@ -26,7 +26,7 @@ pub struct Cx {
     pub origin: Origin,
     /// When the answer stops being useful, on the clock of [`crate::Clock::monotonic`]; `None` for never.
     pub deadline: Option<Duration>,
-    /// Raised when the program no longer wants the answer.
+    /// Raised when the program no longer wants the answer; see [`Cancel::heed_signals`].
     pub cancel: Cancel,
     /// Whether requests of the same caller follow before this one is waited for. A driver that sends requests somewhere
     /// may send them together; it must when one of the answers is polled.
@@ -147,6 +147,7 @@ pub struct Cancel(Arc<Flag>);
 #[derive(Debug, Default)]
 struct Flag {
     raised: AtomicBool,
+    heeds_signals: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
 
@@ -161,6 +162,19 @@ impl Cancel {
     /// Whether stopping was asked for.
     pub fn is_raised(&self) -> bool {
         self.0.raised.load(Ordering::Acquire)
+    }
+
+    /// Says whether any signal to the program raises the token. Programs expect no `EINTR` from files, so that a door raises it only for a
+    /// program that is dying, unless a driver asks for more: where a request waits for a peer for as long as that takes, as reading from
+    /// a pipe does. Such a driver answers by itself as soon as the token is raised; its reply is waited for, and what it has received
+    /// is not lost.
+    pub fn heed_signals(&self, heeds: bool) {
+        self.0.heeds_signals.store(heeds, Ordering::Release);
+    }
+
+    /// Whether any signal to the program raises the token.
+    pub fn heeds_signals(&self) -> bool {
+        self.0.heeds_signals.load(Ordering::Acquire)
     }
 
     /// Waits until stopping is asked for.
@@ -194,6 +208,7 @@ impl Cancel {
         match Arc::get_mut(&mut self.0) {
             Some(flag) => {
                 *flag.raised.get_mut() = false;
+                *flag.heeds_signals.get_mut() = false;
                 flag.wakers.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
             }
             None => *self = Cancel::default(),

@@ -2,9 +2,11 @@
 //! How drivers and layers describe themselves: the command line, `outrigger drivers`, the manual and completion read the same
 //! value. Adding one to a program is one line in its list.
 
+mod at_end;
 mod files;
 mod tree;
 
+pub use at_end::AtEnd;
 pub use files::{Content, Files, Identity, OpenFile, Recognise, Recognised};
 pub use tree::{Address, Control, Direct, HostTree, OpenCommand, OpenDirectory, OpenHost, Opened, Warning};
 
@@ -235,6 +237,8 @@ pub struct Site<'a> {
     pub trees: Option<&'a dyn Trees>,
     /// Whether a tree may start programs that a file names: the user has permitted it.
     pub may_start_programs: bool,
+    /// Takes what is to be done before the process ends.
+    pub at_end: Option<&'a AtEnd>,
 }
 
 /// Opens trees by their LOCATIONs.
@@ -261,6 +265,7 @@ impl<'a> Site<'a> {
             hold: Duration::ZERO,
             trees: None,
             may_start_programs: false,
+            at_end: None,
         }
     }
 

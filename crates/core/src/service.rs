@@ -230,6 +230,9 @@ pub struct Abilities {
     pub time_unit: u32,
     /// There may be names that listings do not have, as of an HTTP server that leaves some out: a name that was not listed is asked for.
     pub hides_names: bool,
+    /// Opening a file may connect to a peer or start a program, and its content is a stream ([`OpenHow::STREAM`](crate::reply::OpenHow::STREAM)):
+    /// whoever goes through a directory opens no file that the user has not named.
+    pub opens_streams: bool,
     /// How long a name that was not found stays so.
     pub negative_ttl: Ttl,
     /// The most bytes one read or write may have.
@@ -262,6 +265,7 @@ impl Abilities {
             close_to_open: false,
             decides_at_open: false,
             hides_names: false,
+            opens_streams: false,
             parallel: Parallel::default(),
             acl: false,
             time_unit: 1,

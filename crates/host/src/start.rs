@@ -2,7 +2,10 @@
 //! Descriptors and environment of the processes that are started.
 
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+    umask,
+};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::RawFd;
@@ -73,6 +76,10 @@ pub trait Confined {
     ///
     /// What is said about the environment afterwards counts.
     fn confined(&mut self, keep: &[RawFd]) -> &mut Self;
+
+    /// The process is killed when the thread that starts it ends, also with its whole process that is killed. Programs that get
+    /// privileges by execve(2) are not, and neither are processes that it has started itself (`PR_SET_PDEATHSIG`).
+    fn dies_with_thread(&mut self) -> &mut Self;
 }
 
 impl Confined for Command {
@@ -84,6 +91,22 @@ impl Confined for Command {
 
     fn confined(&mut self, keep: &[RawFd]) -> &mut Self {
         OURS.iter().fold(self, |command, name| command.env_remove(name)).keeps_only(keep)
+    }
+
+    fn dies_with_thread(&mut self) -> &mut Self {
+        let parent = getpid();
+        // SAFETY: between fork and exec only system calls run; nothing is allocated.
+        unsafe { self.pre_exec(move || die_with(parent)) }
+    }
+}
+
+/// Has this process killed when the thread of `parent` ends that has started it.
+fn die_with(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before that.
+    match getppid() == Some(parent) {
+        true => Ok(()),
+        false => Err(io::ErrorKind::Interrupted.into()),
     }
 }
 

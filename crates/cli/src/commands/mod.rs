@@ -140,6 +140,7 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
         context.complain(failure.status, &failure);
     }
     context.settle();
+    context.trees.at_end.run();
     if let Some(error) = messages::unsaid() {
         context.complain(Status::Minor, format_args!("write error: {error}"));
     }

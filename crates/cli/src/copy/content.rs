@@ -207,6 +207,7 @@ impl Iterator for ReadOn<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let rest = match self.end {
             Some(end) => end.saturating_sub(self.at),
+            None if self.file.is_stream() => self.unit as u64,
             // One byte more than expected shows whether the file has grown or has ended.
             None => self.expected.saturating_sub(self.at).saturating_add(1).max(HOLE as u64),
         };
@@ -219,14 +220,13 @@ impl Iterator for ReadOn<'_> {
             Ok(block) => {
                 self.at += block.len() as u64;
                 // Fewer bytes than asked for are answered at the end, and before what cannot be read.
-                let short = block.len() < len.min(self.file.max_io());
-                if short && self.at >= self.expected && self.end.is_none() {
+                if self.file.ends_after(&block, len) && self.at >= self.expected && self.end.is_none() {
                     self.end = Some(self.at);
                 }
                 Some(Ok(block))
             }
             // What comes before the damage is read in small units.
-            Err(error) if error.errno == Errno::EIO && len > HOLE => {
+            Err(error) if error.errno == Errno::EIO && len > HOLE && !self.file.is_stream() => {
                 self.unit = HOLE;
                 self.next()
             }

@@ -259,6 +259,9 @@ impl<'c> Copier<'c> {
                 }
             }
         }
+        if self.shared.omits(&item.source, &item.from) {
+            return self.give_up(item);
+        }
         if item.source.is_dir() {
             if above.iter().any(|frame| frame.source.is_same(&item.source)) {
                 self.shared.complain(format_args!("cannot copy cyclic symbolic link {}", quoted(&item.from)));

@@ -73,6 +73,7 @@ impl FileCopy {
             && options.sparse != Sparse::Always
             && !options.attributes_only
             && self.source.kind() == FileKind::Regular
+            && !self.source.client().abilities().opens_streams
             && self.source.client().tree() != self.dir.inode.client().tree()
     }
 
@@ -123,7 +124,7 @@ impl FileCopy {
 
     /// All of it; none when that is not as much as was expected, or cannot be had.
     fn content(&self) -> Option<Bytes> {
-        let source = self.source.open(OpenFlags::empty()).ok()?;
+        let source = self.source.open(OpenFlags::empty()).ok().filter(|file| !file.is_stream())?;
         let size = self.source.attr().size as usize;
         // One more byte shows whether it has grown.
         source.read_at(0, size + 1).ok().filter(|content| content.len() == size)
@@ -149,7 +150,7 @@ impl FileCopy {
                 shared.cannot("error reading", &self.from, &error);
                 let kept = target.file.attr().map_or(0, |attr| attr.size);
                 if kept > 0 && !shared.options.moving && !shared.interrupted(&error) {
-                    self.keep_part(shared, target.file, kept);
+                    self.keep_part(shared, target.file, (kept, source.is_stream()));
                     return None;
                 }
                 false
@@ -203,14 +204,15 @@ impl FileCopy {
     }
 
     /// Leaves the `kept` bytes before those that could not be read in the copy, without the source's attributes.
-    fn keep_part(&self, shared: &Shared, target: File, kept: u64) {
+    fn keep_part(&self, shared: &Shared, target: File, (kept, is_stream): (u64, bool)) {
         if !self.sync(shared, &target) {
             return;
         }
         match target.close() {
             Ok(()) => {
                 let (to, size) = (quoted(&self.to), self.source.attr().size);
-                shared.remark(format!("{to} has the first {kept} of {size} bytes"));
+                let of = if is_stream { String::new() } else { format!(" of {size}") };
+                shared.remark(format!("{to} has the first {kept}{of} bytes"));
             }
             Err(error) => shared.cannot("failed to close", &self.to, &error),
         }
@@ -232,7 +234,7 @@ impl FileCopy {
             knows_holes: knows_holes(from),
             copies_inside: to.has(OpCode::CopyRange),
         };
-        if *full { content.copy_over() } else { content.copy() }
+        if *full && !source.is_stream() { content.copy_over() } else { content.copy() }
     }
 
     fn open_target(&mut self, shared: &Shared) -> Option<Target> {

@@ -6,8 +6,8 @@ use super::target::shown_below;
 use crate::progress::Progress;
 use crate::say::quoted;
 use crate::status::Status;
-use outrigger_client::Unreadable;
-use outrigger_core::{Cancel, Errno, Error, lock};
+use outrigger_client::{Inode, Unreadable};
+use outrigger_core::{Cancel, Errno, Error, FileKind, lock};
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -61,6 +61,18 @@ impl Shared {
             Some(name) => self.cannot("cannot stat", &shown_below(from, name), error),
             None => self.cannot("error reading directory", from, error),
         }
+    }
+
+    /// Whether what was found in a directory is a stream, which is opened only when the user has named it; says so.
+    pub(super) fn omits(&self, source: &Inode, from: &[u8]) -> bool {
+        let is_stream = source.kind() == FileKind::Regular && source.client().abilities().opens_streams;
+        if is_stream {
+            let from = quoted(from);
+            self.complain(format_args!(
+                "omitting {from}: opening it connects or starts a program, which is done for files that are named only"
+            ));
+        }
+        is_stream
     }
 
     /// Whether `error` is how the user's Ctrl-C shows.

@@ -73,6 +73,11 @@ pub fn in_tree(
 ) -> Result<Opened, Failure> {
     let name = location.to_string();
     let file = inode.open(OpenFlags::empty()).map_err(|error| super::cannot_open(&name, &error))?;
+    if file.is_stream() {
+        return Err(Failure::serious(format!(
+            "cannot open '{name}': it is a stream, which cannot be read at any place: `outrigger cp '{name}' .` takes it out first"
+        )));
+    }
     let attr = inode.attr();
     let version = i128::from(attr.ctime.secs) * 1_000_000_000 + i128::from(attr.ctime.nanos);
     let identity = identity(trees, location, attr.size, version);

@@ -8,7 +8,7 @@ use crate::messages::Report;
 use crate::status::Failure;
 use crate::tree_options::TreeOptions;
 use outrigger_client::Settings;
-use outrigger_core::registry::{Site, Usage};
+use outrigger_core::registry::{AtEnd, Site, Usage};
 use outrigger_core::{Cancel, Credentials, Keep, Runtime};
 use outrigger_runtime::Threads;
 use std::cell::{Cell, Ref, RefCell};
@@ -26,6 +26,8 @@ pub struct Trees {
     pub cancel: Cancel,
     /// The trees in files that it may change.
     pub changed: Changed,
+    /// What their drivers want to be done when the command has ended.
+    pub at_end: AtEnd,
     /// Where it says what went wrong.
     pub report: Rc<Report>,
     options: TreeOptions,
@@ -49,6 +51,7 @@ impl Trees {
             runtime: Arc::new(Threads::new()),
             cancel,
             changed: Changed::default(),
+            at_end: AtEnd::default(),
             report,
             hold: Cell::new(options.timeout.unwrap_or_default()),
             options,
@@ -69,8 +72,8 @@ impl Trees {
     pub fn site<'a>(&'a self, runtime: &'a Arc<dyn Runtime>, keep: Option<&'a Arc<dyn Keep>>) -> Site<'a> {
         let (serves_others, timeout, hold) = (self.mounts.get(), self.options.timeout, self.hold.get());
         let may_start_programs = self.options.allow_programs;
-        let cancel = Some(&self.cancel);
-        Site { keep, serves_others, timeout, hold, cancel, may_start_programs, ..Site::new(runtime) }
+        let (cancel, at_end) = (Some(&self.cancel), Some(&self.at_end));
+        Site { keep, serves_others, timeout, hold, cancel, may_start_programs, at_end, ..Site::new(runtime) }
     }
 
     /// How clients of the command ask.

@@ -6,9 +6,10 @@ use crate::shape::Shape;
 use crate::slot::Slot;
 use outrigger_core::{Answer, Asked, BoxFuture, Class, Errno, Reply, ReplyGuard, Request};
 use outrigger_proto_fuse::InHeader;
+use std::future::poll_fn;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -108,10 +109,17 @@ struct Parked {
 }
 
 impl Parked {
-    /// The reply, or `None` when the request was cancelled before.
+    /// The reply, or `None` when the request was cancelled before. One that [heeds signals](outrigger_core::Cancel::heed_signals) is
+    /// answered by its driver in any case: what it may have received by then is nobody else's.
     async fn unless_cancelled(&mut self) -> Option<Reply> {
         let cancel = self.slot.as_ref().map(|slot| slot.cx.cancel.clone()).unwrap_or_default();
-        cancel.unless_raised(&mut *self).await
+        let mut raised = pin!(cancel.raised());
+        poll_fn(|context| match Pin::new(&mut *self).poll(context) {
+            Poll::Ready(reply) => Poll::Ready(Some(reply)),
+            Poll::Pending if cancel.heeds_signals() => Poll::Pending,
+            Poll::Pending => raised.as_mut().poll(context).map(|()| None),
+        })
+        .await
     }
 }
 

@@ -3,8 +3,9 @@
 //!
 //! The kernel reports any signal to a program that waits for a request, and only the first one. But programs do not
 //! expect `EINTR` from operations on files, while timers, child processes and the preemption of language runtimes
-//! send signals all the time. So a request is given up when the program is dying (killed, or by Ctrl-C), and when it
-//! waits for a lock, which fcntl(2) lets signals interrupt.
+//! send signals all the time. So a request is given up when the program is dying (killed, or by Ctrl-C), when it
+//! waits for a lock, which fcntl(2) lets signals interrupt, and when its driver says that it waits for a peer
+//! ([`Cancel::heed_signals`](outrigger_core::Cancel::heed_signals)), as read(2) does that for a pipe or a socket.
 use outrigger_proto_fuse::Opcode;
 use std::fs;
 
@@ -15,7 +16,7 @@ const EXITING: u64 = 4;
 /// The signal in an exit code, as in wait(2).
 const SIGNAL: u64 = 0x7f;
 
-/// Whether a signal of any kind ends this request.
+/// Whether a signal of any kind ends a request of this kind, whatever the driver does.
 pub(crate) fn is_interruptible(opcode: u32) -> bool {
     opcode == Opcode::Setlkw as u32
 }

@@ -66,7 +66,7 @@ pub(crate) struct RequestInFlight {
 impl About {
     /// `watched`: whether the program may be looked at.
     fn is_given_up(&self, watched: bool) -> bool {
-        is_interruptible(self.opcode) || (watched && is_dying(self.pid))
+        is_interruptible(self.opcode) || self.cancel.heeds_signals() || (watched && is_dying(self.pid))
     }
 }
 
@@ -84,6 +84,7 @@ impl Slot {
             self.cx.cancel = Cancel::default();
             about.cancel = self.cx.cancel.clone();
         }
+        self.cx.cancel.heed_signals(false);
         about.opcode = header.opcode;
         about.node = header.nodeid;
         about.pid = header.pid;
@@ -190,16 +191,16 @@ impl Slots {
     }
 
     /// Gives up requests whose programs have begun to die after an ignored signal, or which are the last of a dying
-    /// program. True while there are programs to look after.
+    /// program, and those that have come to heed signals only after theirs. True while there are programs to look after.
     pub(crate) fn cancel_dying(&self) -> bool {
-        if !self.watched {
-            return false;
-        }
         let mut waiting = false;
         for live in lock(&self.lives).iter() {
             let about = lock(&live.about);
-            let watched = about.signalled || may_outlive_its_thread(about.opcode);
-            if !watched || about.cancel.is_raised() || live.request.load(Ordering::Acquire) == 0 {
+            let is_last = self.watched && may_outlive_its_thread(about.opcode);
+            if !(about.signalled || is_last)
+                || about.cancel.is_raised()
+                || live.request.load(Ordering::Acquire) == 0
+            {
                 continue;
             }
             if about.is_given_up(self.watched) {
@@ -292,6 +293,27 @@ mod tests {
             slots.give(slot);
         }
         assert_eq!(Arc::strong_count(&task), 1);
+    }
+
+    #[test]
+    fn any_signal_ends_a_request_that_heeds_them_also_one_that_came_before_it_did() {
+        for watched in [true, false] {
+            let slots = Slots::new(watched);
+            let mut slot = slots.take();
+            let read = InHeader { opcode: outrigger_proto_fuse::Opcode::Read as u32, ..header(2) };
+            Arc::get_mut(&mut slot).unwrap().begin(&read, None, false);
+            slot.cx.cancel.heed_signals(true);
+            assert_eq!(slots.interrupt(2), Interrupted::Raised);
+            Arc::get_mut(&mut slot).unwrap().begin(&read, None, false);
+            assert_eq!(
+                slots.interrupt(2),
+                Interrupted::Ignored,
+                "another request, which does not heed them yet"
+            );
+            slot.cx.cancel.heed_signals(true);
+            slots.cancel_dying();
+            assert!(slot.cx.cancel.is_raised());
+        }
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Rules {
     /// Translates a request that goes to the service. `own` makes bytes of the message outlive it.
     pub(crate) fn translate(&self, node: Node, operation: &Operation<'_>, own: impl Own) -> Step {
         match self.step(node, operation, &own) {
-            Ok(Step::Ask(request, _)) if !self.ops.has(request.op()) => Step::Fail(Errno::ENOSYS),
+            Ok(Step::Ask(request, _)) if !self.ops.has(request.op()) => Step::Fail(lacking(request.op())),
             Ok(step) => step,
             Err(error) => Step::Fail(error.errno),
         }
@@ -241,6 +241,14 @@ impl Rules {
 /// The answer of a tree that does not know how large it is.
 const UNKNOWN_TOTALS: FsStat =
     FsStat { blocks: 0, bfree: 0, bavail: 0, files: 0, ffree: 0, bsize: 4096, frsize: 4096, namelen: 255 };
+
+/// The error of an operation that the tree lacks: what Linux says of a file system whose names do not change.
+fn lacking(op: OpCode) -> Errno {
+    match op {
+        OpCode::Unlink | OpCode::RmDir | OpCode::Rename => Errno::EPERM,
+        _ => Errno::ENOSYS,
+    }
+}
 
 /// Permission, set-id and sticky bits.
 const PERMISSIONS: u32 = 0o7777;

@@ -14,7 +14,10 @@
 //! One provider a line, in words that are quoted as for a shell. Relative paths are in the directory of the file.
 
 use outrigger_core::{Errno, Error, Name, Result};
+use outrigger_toolkit_remote::Tls;
+use std::cmp::Ordering;
 use std::ffi::OsString;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 /// What holds without a configuration file.
@@ -30,6 +33,34 @@ const ARGUMENT: &str = "*";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) rules: Vec<Rule>,
+}
+
+impl Provider {
+    /// Looks whether there is what it names. Sockets and programs may come later.
+    ///
+    /// # Errors
+    /// What is missing, or is something else.
+    fn check(&self) -> Result<()> {
+        match self {
+            Provider::Tcp { tls: Some(Trust { ca: Some(file) }), .. } => {
+                Tls::new("localhost", Some(file)).map(drop).map_err(|error| {
+                    let why = error.why();
+                    error.errno.because(format!("ca={}", why))
+                })
+            }
+            Provider::Fs(path) => match std::fs::metadata(path) {
+                Ok(found) if found.is_dir() || found.is_file() => Ok(()),
+                Ok(_) => {
+                    Err(wrong(format!("fs {}: it is neither a directory nor a regular file", path.display())))
+                }
+                Err(error) => {
+                    let error = Error::from(error);
+                    Err(error.errno.because(format!("fs {}: {}", path.display(), error.why())))
+                }
+            },
+            Provider::Tcp { .. } | Provider::Unix(_) | Provider::Exec { .. } => Ok(()),
+        }
+    }
 }
 
 /// One line.
@@ -61,11 +92,17 @@ pub(crate) struct Trust {
 }
 
 impl Config {
-    /// Reads `text`, which messages call `shown`; relative paths in it are in `base`.
+    /// Reads `text`, which messages call `shown`; relative paths in it are in `base`. What `is_new`, and was not read by a process
+    /// before this one, has all files and directories that it names.
     ///
     /// # Errors
-    /// `EINVAL` with the number of the line and what is wrong there; `EPERM` for a program, unless those may be started.
-    pub(crate) fn parse(text: &str, shown: &str, base: &Path, may_start_programs: bool) -> Result<Self> {
+    /// `EINVAL` with the number of the line and what is wrong there; `EPERM` for a program, unless those may be started; those of what
+    /// a line names and is not there.
+    pub(crate) fn parse(
+        text: &str,
+        (shown, base): (&str, &Path),
+        (is_new, may_start_programs): (bool, bool),
+    ) -> Result<Self> {
         let mut rules: Vec<Rule> = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let at = |error: Error| error.errno.because(format!("{shown}:{}: {}", number + 1, error.why()));
@@ -75,16 +112,26 @@ impl Config {
                     "exec starts a program: put --allow-programs in front of the command, as in outrigger --allow-programs mount",
                 )));
             }
+            if is_new {
+                rule.provider.check().map_err(at)?;
+            }
             if let Some(other) = rules.iter().find(|other| overlap(&other.prefix, &rule.prefix)) {
-                let (one, other) = (shown_path(&rule.prefix), shown_path(&other.prefix));
-                return Err(at(wrong(format!(
-                    "{one}: it is {other}, of another line, or one is in the other"
-                ))));
+                return Err(at(clash(&rule.prefix, &other.prefix)));
             }
             rules.push(rule);
         }
         Ok(Config { rules })
     }
+}
+
+/// Why two prefixes cannot stand side by side: a path would lead to two things.
+fn clash(this: &[Name], earlier: &[Name]) -> Error {
+    let (shown, other) = (shown_path(this), shown_path(earlier));
+    wrong(match this.len().cmp(&earlier.len()) {
+        Ordering::Equal => format!("the prefix {shown} has a line already"),
+        Ordering::Greater => format!("the prefix {shown} is below {other}, which has a line already"),
+        Ordering::Less => format!("the prefix {shown} is above {other}, which has a line already"),
+    })
 }
 
 fn wrong(why: impl Into<String>) -> Error {
@@ -158,8 +205,9 @@ fn tcp(words: &[String], tls: Option<Trust>) -> Result<Provider> {
     if let Some(host) = host.filter(|host| !is_host(host)) {
         return Err(wrong(format!("'{host}' is no host")));
     }
+    let host = host.map(|host| without_brackets(host).to_owned());
     let port = port.map(|port| self::port(port).ok_or_else(|| wrong(format!("'{port}' is no port"))));
-    Ok(Provider::Tcp { host: host.cloned(), port: port.transpose()?, tls })
+    Ok(Provider::Tcp { host, port: port.transpose()?, tls })
 }
 
 fn tls(words: &[String], base: &Path) -> Result<Provider> {
@@ -187,6 +235,12 @@ pub(crate) fn is_host(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
 }
 
+/// An IPv6 address without the brackets around it that it has in a URL.
+pub(crate) fn without_brackets(host: &str) -> &str {
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    inner.filter(|inner| inner.parse::<Ipv6Addr>().is_ok()).unwrap_or(host)
+}
+
 /// The port that a name says.
 pub(crate) fn port(name: &str) -> Option<u16> {
     let plain = name.bytes().all(|byte| byte.is_ascii_digit());
@@ -199,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(text: &str) -> Result<Config> {
-        Config::parse(text, "file", Path::new("/base"), true)
+        Config::parse(text, ("file", Path::new("/base")), (false, true))
     }
 
     fn provider(line: &str) -> Provider {
@@ -261,13 +315,41 @@ mod tests {
 
     #[test]
     fn prefixes_do_not_overlap_and_programs_need_permission() {
-        for text in ["a tcp\na tls", "a tcp\na/b tls", "a/b exec x\na tcp"] {
-            assert!(read(text).expect_err(text).to_string().contains("file:2: "), "{text}");
+        for (text, why) in [
+            ("a tcp\na tls", "the prefix /a has a line already"),
+            ("a tcp\na/b tls", "the prefix /a/b is below /a, which has a line already"),
+            ("a/b exec x\na tcp", "the prefix /a is above /a/b, which has a line already"),
+        ] {
+            let said = read(text).expect_err(text).to_string();
+            assert!(said.contains(&format!("file:2: {why}")), "{text}: {said}");
         }
         assert!(read("a/b tcp\na/c tcp").is_ok());
-        let refused = Config::parse("\ne exec true", "f", Path::new("/"), false).expect_err("not permitted");
+        let refused =
+            Config::parse("\ne exec true", ("f", Path::new("/")), (true, false)).expect_err("not permitted");
         assert_eq!(refused.errno, Errno::EPERM);
         assert!(refused.to_string().contains("f:2: ") && refused.to_string().contains("--allow-programs"));
+    }
+
+    #[test]
+    fn what_a_line_names_is_there_when_the_configuration_is_read_first() {
+        let temp = tempfile::tempdir().expect("a directory");
+        std::fs::write(temp.path().join("plain"), "no certificate").expect("written");
+        let read = |line: &str, is_new| {
+            Config::parse(&format!("\n{line}"), ("file", temp.path()), (is_new, true)).map(drop)
+        };
+        for (line, why) in [
+            ("t tls ca=none.pem", "none.pem"),
+            ("t tls ca=plain", "no certificate"),
+            ("f fs none", "none: No such file"),
+            ("f fs /dev/null", "/dev/null: it is neither"),
+        ] {
+            let said = read(line, true).expect_err(line).to_string();
+            assert!(said.contains("file:2: ") && said.contains(why), "{line}: {said}");
+            assert_eq!(read(line, false), Ok(()), "a process that takes a mount over: {line}");
+        }
+        for line in ["f fs .", "f fs plain", "u unix none", "e exec none"] {
+            assert_eq!(read(line, true), Ok(()), "{line}");
+        }
     }
 
     proptest! {

@@ -45,6 +45,8 @@ pub(crate) struct Connection {
     closed: Cancel,
     /// Raised when the other end has had its time after that.
     over: Cancel,
+    /// Whether something was written to the stream.
+    was_written: AtomicBool,
     /// Whether something is read before a program asks.
     fills: AtomicBool,
     /// What is to be told when something has come.
@@ -74,6 +76,15 @@ impl Reading {
     }
 }
 
+/// A request is about to wait for a peer: any signal ends that.
+///
+/// # Errors
+/// `EINTR` when one has come already: what would be received then might reach nobody.
+pub(crate) fn waits_for_peer(cx: &Cx) -> Result<()> {
+    cx.cancel.heed_signals(true);
+    if cx.cancel.is_raised() { Err(Errno::EINTR.into()) } else { Ok(()) }
+}
+
 impl Connection {
     pub(crate) fn new(
         opened: Opened,
@@ -95,6 +106,7 @@ impl Connection {
             linger,
             closed: Cancel::default(),
             over: Cancel::default(),
+            was_written: AtomicBool::new(false),
             fills: AtomicBool::new(false),
             key: std::sync::Mutex::default(),
             _room: room,
@@ -160,6 +172,7 @@ impl Connection {
         let Some(writing) = &self.writing else { return Err(Errno::EBADF.into()) };
         let mut writer = self.unless_given_up(cx, writing.lock()).await?;
         let Some(writer) = &mut *writer else { return Err(Errno::EPIPE.into()) };
+        self.was_written.store(true, Ordering::Relaxed);
         let mut done = 0;
         while done < data.len() {
             match self.unless_given_up(cx, writer.write(&data[done..])).await {
@@ -186,7 +199,13 @@ impl Connection {
                 () = ready(()) => Err(Errno::EAGAIN.into()),
             };
         }
+        waits_for_peer(cx)?;
         cx.cancel.unless_raised(work).await.ok_or_else(|| Errno::EINTR.into())
+    }
+
+    /// The file of this machine, if that is open for writing.
+    pub(crate) fn writable_file(&self) -> Option<Arc<File>> {
+        self.file.clone().filter(|_| self.flags.writes())
     }
 
     /// Which of these `POLL*` events there are. With a key, `wake` is called with it when there is something to read later.
@@ -242,13 +261,31 @@ impl Connection {
         }
     }
 
-    /// Ends it: what was written is sent first, for which the other end has a while.
-    pub(crate) async fn end(&self) {
+    /// Ends it: what was written is sent first, for which the other end has a while. Where the tree ends too and nothing was written,
+    /// it has none.
+    pub(crate) async fn end(&self, tree_ends: &Cancel) {
         self.closed.raise();
-        let mut done = self.reading.as_ref().is_none_or(|reading| {
+        match self.was_written.load(Ordering::Relaxed) {
+            true => self.wind_up(true).await,
+            // Cutting it short loses nothing.
+            false => drop(tree_ends.unless_raised(self.wind_up(false)).await),
+        }
+        self.over.raise();
+        let process = self.process.lock().await.take();
+        if let Some(process) = process {
+            process.end().await;
+        }
+    }
+
+    /// Sends what was written, and waits for the other end.
+    async fn wind_up(&self, was_written: bool) {
+        let mut is_done = self.reading.as_ref().is_none_or(|reading| {
             reading.try_lock().is_ok_and(|reading| reading.end.is_some() && reading.ahead.is_empty())
         });
-        if let Some(writing) = &self.writing {
+        // To a program that is only written to, getting nothing says something, too.
+        let is_told = was_written || !self.flags.reads();
+        if let Some(writing) = self.writing.as_ref().filter(|_| is_told) {
+            is_done = true;
             // A connection that is closed while something is unread is reset, and what was written may be lost.
             let sent = timeout(self.linger, async {
                 let writer = writing.lock().await.take();
@@ -259,7 +296,6 @@ impl Connection {
                 self.drain().await;
                 ended
             });
-            done = true;
             match sent.await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -268,10 +304,8 @@ impl Connection {
                 Err(_) => tracing::warn!("the other end has not taken all, or not ended, in time"),
             }
         }
-        self.over.raise();
-        let process = self.process.lock().await.take();
-        if let Some(process) = process {
-            process.end(if done { self.linger } else { Duration::ZERO }).await;
+        if let Some(process) = self.process.lock().await.as_ref().filter(|_| is_done) {
+            process.has_ended(self.linger).await;
         }
     }
 }

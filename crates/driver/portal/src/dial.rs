@@ -5,13 +5,14 @@ use crate::Options;
 use crate::connection::{Opened, Reader, Writer};
 use crate::machine::aside;
 use crate::places::Target;
-use crate::process::Process;
+use crate::programs::Programs;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Result, Runtime};
 use outrigger_toolkit_remote::{Stream, Tls, connect_tcp, within};
 use rustix::fs::OFlags;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::net::UnixStream;
 
 /// Connects to what a file stands for.
@@ -22,7 +23,7 @@ pub(crate) async fn dial(
     target: Target,
     flags: OpenFlags,
     options: &Options,
-    runtime: &dyn Runtime,
+    (programs, runtime): (&Programs, &Arc<dyn Runtime>),
 ) -> Result<Opened> {
     match target {
         Target::Tcp { host, port, tls: None } => {
@@ -32,18 +33,19 @@ pub(crate) async fn dial(
             let stream = connect_tcp(&host, port, options.timeout).await?;
             let (name, ca) = (host.clone(), trust.ca.or_else(|| options.ca.clone()));
             // The certificates are read anew each time: they may have been renewed.
-            let tls = aside(runtime, move || Tls::new(&name, ca.as_deref())).await?;
+            let tls = aside(&**runtime, move || Tls::new(&name, ca.as_deref())).await?;
             Ok(both(tls.wrap(Box::new(stream), options.timeout).await?))
         }
         Target::Exec { words, dir } => {
-            let (process, output, input) = Process::start((&words, &dir), (flags.reads(), flags.writes()))?;
+            let (process, output, input) =
+                programs.start((words, dir), (flags.reads(), flags.writes()), runtime).await?;
             let reader = output.map(|output| Box::new(output) as Reader);
             let writer = input.map(|input| Box::new(input) as Writer);
             Ok(Opened::Streams { reader, writer, process: Some(Box::new(process)) })
         }
         Target::Machine(place) if place.sockets => {
             let shown = place.shown();
-            let socket = aside(runtime, move || place.socket()).await?;
+            let socket = aside(&**runtime, move || place.socket()).await?;
             // The socket itself, whatever its name leads to by now.
             let path = PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()));
             let what = format!("connecting to {shown}");
@@ -51,7 +53,7 @@ pub(crate) async fn dial(
         }
         Target::Machine(place) => {
             let flags = OFlags::from_bits_retain(flags.bits());
-            Ok(Opened::File(aside(runtime, move || place.file(flags)).await?))
+            Ok(Opened::File(aside(&**runtime, move || place.file(flags)).await?))
         }
     }
 }

@@ -31,22 +31,23 @@ outrigger_core::fields! {
 /// Why the file cannot be read, what is wrong in it, and those of [`Keep`].
 pub(crate) fn read(file: &str, keep: Option<&dyn Keep>, may_start_programs: bool) -> Result<(Config, u64)> {
     let shown = if file.is_empty() { "portal" } else { file };
-    let parse = |text: &str, base: &Path| Config::parse(text, shown, base, may_start_programs);
+    let parse =
+        |text: &str, base: &Path, is_new| Config::parse(text, (shown, base), (is_new, may_start_programs));
     let Some(keep) = keep else {
         let (text, base) = load(file)?;
-        return Ok((parse(&text, &base)?, 0));
+        return Ok((parse(&text, &base, true)?, 0));
     };
     let area = LAYOUT.attach(keep, Noted::WORDS)?.area;
     let noted = area.view::<Noted<'_>>();
-    let (text, base) = match (noted.text().get(), noted.base().get()) {
+    let (is_new, (text, base)) = match (noted.text().get(), noted.base().get()) {
         (Some(text), Some(base)) => {
             let text =
                 String::from_utf8(text).map_err(|_| Errno::EUCLEAN.because("what is kept is no text"))?;
-            (text, PathBuf::from(OsString::from_vec(base)))
+            (false, (text, PathBuf::from(OsString::from_vec(base))))
         }
-        _ => load(file)?,
+        _ => (true, load(file)?),
     };
-    let config = parse(&text, &base)?;
+    let config = parse(&text, &base, is_new)?;
     noted.text().set(text.as_bytes())?;
     noted.base().set(base.as_os_str().as_bytes())?;
     Ok((config, noted.processes().increase(1)))

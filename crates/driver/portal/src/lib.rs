@@ -13,15 +13,18 @@
 //! | write | waits until the other end has taken them, or the system in its place |
 //! | poll | there is something to read once some of it has been received; writing never has to wait |
 //! | flush, fsync | nothing: each close of a duplicate is a flush, and must not end the connection for others |
-//! | release | what was written is sent, the sending side is shut down, and what comes is dropped until the other end closes, or `linger=` is over |
-//! | setattr | a size of 0 and times are accepted without effect |
+//! | release | what was written is sent, the sending side is shut down, and what comes is dropped until the other end closes, or `linger=` is over; where reading was possible and nothing was written, it is closed at once |
+//! | setattr | a size of 0 and times are accepted without effect; a size of a file of this machine is set |
 //!
 //! * **Files are regular** with a size of 0. The kernel would serve named pipes and devices by itself. They are opened with
 //!   [`OpenHow::DIRECT_IO`](outrigger_core::reply::OpenHow::DIRECT_IO) and as streams, so that each read comes here and none has a position.
 //! * **Half of a connection** cannot be closed by a program: a file system has only one close.
 //! * **`exec`**: opened for reading, the program's standard output is read; for writing, its standard input is written; the other one is
 //!   `/dev/null`. A program that fails has the read at the end of its output fail with `EIO`. On close it may end by itself in `linger=`
-//!   if it has had input or has closed its output; otherwise it gets `SIGTERM`, and a second later all of its group `SIGKILL`.
+//!   if it has had input or has closed its output; otherwise it gets `SIGTERM`, and a second later all of its group `SIGKILL`. At the
+//!   end of the tree open files are closed, and programs that are left are killed; with the process that serves it the kernel kills the
+//!   programs, but not what they have started.
+//! * **Signals**: any ends waiting for a peer (`EINTR`), as with pipes and sockets; what was received stays for the next read.
 //! * **The death of the process** that serves a mount ends all connections: `ENOTCONN` for files that are open; what is opened
 //!   anew works.
 //! * **Limits**: `connections=` files are open at once, those that linger included; each has at most 64 KiB received ahead.
@@ -30,32 +33,34 @@
 mod config;
 mod connection;
 mod dial;
+mod files;
 mod kept;
 mod machine;
 mod ops;
 mod options;
 mod places;
 mod process;
+mod programs;
 
 pub use options::{DRIVER, OPTIONS, Options};
 
 use config::Config;
-use connection::Connection;
+use files::Files;
 use outrigger_core::registry::Site;
 use outrigger_core::reply::{Attrs, Ttl};
-use outrigger_core::{
-    Attr, Errno, FileKind, Handle, Name, Node, NodeTable, Notify, Result, Runtime, Time, lock,
-};
+use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, Notify, Result, Runtime, Time};
 use places::{Place, Target};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use programs::Programs;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Room for the names that are known, in bytes; taken as it fills.
 const NAMES: usize = 1 << 28;
 /// So many handles belong to one process that serves a tree.
 const HANDLES: u32 = 40;
+/// How long ending programs may take in the end.
+const END: Duration = Duration::from_secs(5);
 
 /// The driver.
 pub struct Portal {
@@ -63,9 +68,9 @@ pub struct Portal {
     options: Options,
     runtime: Arc<dyn Runtime>,
     names: NodeTable,
-    open: Mutex<HashMap<u64, Arc<Connection>>>,
-    next: AtomicU64,
+    files: Arc<Files>,
     room: Arc<Semaphore>,
+    programs: Arc<Programs>,
     notify: Arc<OnceLock<Arc<dyn Notify>>>,
     owner: (u32, u32),
     made: Time,
@@ -83,15 +88,23 @@ impl Portal {
             Some(keep) => NodeTable::attach(keep.region("portal-nodes", NAMES / 8)?)?,
             None => NodeTable::in_memory(NAMES)?,
         };
+        let programs = Arc::<Programs>::default();
+        let files = Arc::new(Files::new((process << HANDLES) + 1, Arc::clone(programs.groups())));
+        if let Some(at_end) = site.at_end {
+            let (files, runtime) = (Arc::clone(&files), Arc::clone(site.runtime));
+            // To send the rest, to wait for a program, and to end it.
+            let limit = options.linger * 2 + END;
+            at_end.add(move || files.end(&*runtime, limit));
+        }
         Ok(Portal {
             config,
+            programs,
             room: Arc::new(Semaphore::new(options.connections)),
             options,
             made: site.runtime.wall(),
             runtime: Arc::clone(site.runtime),
             names,
-            open: Mutex::default(),
-            next: AtomicU64::new((process << HANDLES) + 1),
+            files,
             notify: Arc::default(),
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         })
@@ -157,20 +170,6 @@ impl Portal {
         Arc::clone(&self.room).try_acquire_owned().map_err(|_| {
             let most = self.options.connections;
             Errno::ENFILE.because(format!("{most} files are open already; connections=N permits more"))
-        })
-    }
-
-    fn add(&self, connection: Connection) -> (Handle, Arc<Connection>) {
-        let (number, connection) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(connection));
-        lock(&self.open).insert(number, Arc::clone(&connection));
-        (Handle(number), connection)
-    }
-
-    fn connection(&self, handle: Handle) -> Result<Arc<Connection>> {
-        let found = lock(&self.open).get(&handle.0).cloned();
-        found.ok_or_else(|| {
-            Errno::ENOTCONN
-                .because("the connection has ended with the process that made it: open the file again")
         })
     }
 }

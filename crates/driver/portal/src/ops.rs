@@ -2,9 +2,10 @@
 //! What is asked of the tree.
 
 use crate::Portal;
-use crate::connection::Connection;
+use crate::connection::{Connection, waits_for_peer};
 use crate::dial::dial;
-use crate::places::{Place, Target};
+use crate::machine::aside;
+use crate::places::{OnMachine, Place, Target};
 use outrigger_core::listing::cookie_of;
 use outrigger_core::ops::{
     Create, FSync, Flush, Forget, GetAttr, Locate, Lookup, MkDir, MkNod, Open, OpenDir, OpenFlags, Poll,
@@ -14,9 +15,10 @@ use outrigger_core::reply::{
     Attrs, Count, Created, Data, Dirent, Dirents, Entry, Events, FsStat, OpenHow, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, Errno, Error, FileKind, Generation, Name, Notice, Notify, OpCode, OpSet, Parallel,
-    Payload, Result, Target as Path,
+    Abilities, Cx, Driver, Errno, Error, FileKind, Generation, Handle, Name, Notice, Notify, OpCode, OpSet,
+    Parallel, Payload, Result, Target as Path,
 };
+use rustix::fs::OFlags;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -49,6 +51,7 @@ impl Driver for Portal {
     fn abilities(&self) -> Abilities {
         Abilities {
             hides_names: true,
+            opens_streams: true,
             lasting_cookies: true,
             cookies_by_name: false,
             stateless_dirs: true,
@@ -73,7 +76,7 @@ impl Driver for Portal {
     }
 
     async fn getattr(&self, cx: &Cx, op: GetAttr) -> Result<Attrs> {
-        let is_open = op.handle.is_some_and(|handle| self.connection(handle).is_ok());
+        let is_open = op.handle.is_some_and(|handle| self.files.get(handle).is_ok());
         let place = self.place(op.node)?;
         let asked = async { if is_open { Ok(FileKind::Regular) } else { self.kind(place).await } };
         let kind = cx.cancel.unless_raised(asked).await.unwrap_or_else(|| Err(Errno::EINTR.into()))?;
@@ -86,8 +89,8 @@ impl Driver for Portal {
             return Err(Errno::EPERM.because("owner and permissions are those of the mount: option mode"));
         }
         match (attrs.size, self.place(op.node)?) {
-            (Some(0), Place::Machine(place)) if !place.sockets => {
-                return Err(Errno::EOPNOTSUPP.because("only opening it (O_TRUNC) empties a file"));
+            (Some(size), Place::Machine(place)) if !place.sockets => {
+                self.resize(place, op.handle, size).await?;
             }
             (None | Some(0), _) => {}
             (Some(_), _) => return Err(Errno::EINVAL.because("a stream has no size")),
@@ -112,7 +115,7 @@ impl Driver for Portal {
         // The program opened the file for writing only, and cannot read what the server sends.
         let drains = !op.flags.reads() && !matches!(target, Target::Exec { .. });
         let connection = self.connect(cx, target, op.flags).await?;
-        let (handle, connection) = self.add(connection);
+        let (handle, connection) = self.files.add(connection);
         if drains {
             self.runtime.spawn(Box::pin(async move { connection.drain_while_open().await }));
         }
@@ -125,12 +128,12 @@ impl Driver for Portal {
     }
 
     async fn read(&self, cx: &Cx, op: Read) -> Result<Data> {
-        let connection = self.connection(op.handle)?;
+        let connection = self.files.get(op.handle)?;
         Ok(Payload::Bytes(connection.read(cx, op.len as usize, &*self.runtime).await?))
     }
 
     async fn write(&self, cx: &Cx, op: Write) -> Result<Count> {
-        let connection = self.connection(op.handle)?;
+        let connection = self.files.get(op.handle)?;
         Ok(Count(connection.write(cx, op.data.into_bytes()?, &*self.runtime).await?))
     }
 
@@ -139,19 +142,16 @@ impl Driver for Portal {
     }
 
     async fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
-        self.connection(op.handle).map(drop)
+        self.files.get(op.handle).map(drop)
     }
 
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {
-        let connection = outrigger_core::lock(&self.open).remove(&op.handle.0);
-        if let Some(connection) = connection {
-            self.runtime.spawn(Box::pin(async move { connection.end().await }));
-        }
+        self.files.close(op.handle, &*self.runtime);
         Ok(())
     }
 
     async fn poll(&self, _: &Cx, op: Poll) -> Result<Events> {
-        let (connection, notify) = (self.connection(op.handle)?, Arc::clone(&self.notify));
+        let (connection, notify) = (self.files.get(op.handle)?, Arc::clone(&self.notify));
         let wake = move |key| {
             if let Some(notify) = notify.get() {
                 notify.notify(Notice::Wake { key });
@@ -207,13 +207,26 @@ fn no_new(name: &Name) -> Error {
 }
 
 impl Portal {
+    /// Sets the size of a file of this machine: the kernel has `O_TRUNC` done so.
+    async fn resize(&self, place: OnMachine, handle: Option<Handle>, size: u64) -> Result<()> {
+        let open =
+            handle.and_then(|handle| self.files.get(handle).ok()).and_then(|open| open.writable_file());
+        aside(&*self.runtime, move || match open {
+            Some(file) => Ok(file.set_len(size)?),
+            None => Ok(place.file(OFlags::WRONLY)?.set_len(size)?),
+        })
+        .await
+    }
+
     /// Makes a connection in a task of its own: only there can sockets be opened. It ends when the caller gives up.
     async fn connect(&self, cx: &Cx, target: Target, flags: OpenFlags) -> Result<Connection> {
         let (room, options, runtime) = (self.room()?, self.options.clone(), Arc::clone(&self.runtime));
+        let programs = Arc::clone(&self.programs);
+        waits_for_peer(cx)?;
         let (mut sender, receiver) = oneshot::channel();
         self.runtime.spawn(Box::pin(async move {
             let opening = async {
-                let opened = dial(target, flags, &options, &*runtime).await?.fit(flags);
+                let opened = dial(target, flags, &options, (&programs, &runtime)).await?.fit(flags);
                 Ok(Connection::new(opened, flags, options.linger, room))
             };
             let opened = tokio::select! {

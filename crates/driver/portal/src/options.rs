@@ -39,7 +39,12 @@ pub const OPTIONS: OptionTable = OptionTable {
             "10",
             "how long the other end may still take what was written when a file is closed, and a program may take to end",
         ),
-        option("connections", "N", "256", "the most files that can be open at once"),
+        option(
+            "connections",
+            "1..65536",
+            "256",
+            "the most files that can be open at once, those included that linger after they were closed",
+        ),
         option("ca", "FILE", "", "certificates in PEM that tls trusts in place of those of the system")
             .also(&["cafile"]),
         option(

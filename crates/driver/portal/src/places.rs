@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a path leads to.
 
-use crate::config::{Config, Provider, Rule, Trust, is_host, port};
+use crate::config::{Config, Provider, Rule, Trust, is_host, port, without_brackets};
 use outrigger_core::{FileKind, Name};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -106,7 +106,7 @@ fn server((host, known, tls): (Option<&str>, Option<u16>, &Option<Trust>), rest:
         (None, []) => return Some(Place::MadeUp),
         (None, [name, rest @ ..]) => (str::from_utf8(name).ok().and_then(port)?, rest),
     };
-    let target = Target::Tcp { host: host.to_owned(), port, tls: tls.clone() };
+    let target = Target::Tcp { host: without_brackets(host).to_owned(), port, tls: tls.clone() };
     rest.is_empty().then_some(Place::File(target))
 }
 
@@ -128,7 +128,7 @@ mod tests {
     use std::path::Path;
 
     fn find(text: &str, path: &str) -> Option<Place> {
-        let config = Config::parse(text, "file", Path::new("/"), true).expect(text);
+        let config = Config::parse(text, ("file", Path::new("/")), (true, true)).expect(text);
         config.find(&names(path))
     }
 
@@ -148,6 +148,9 @@ mod tests {
         assert_eq!(find("t tcp", "/t"), Some(Place::MadeUp));
         assert_eq!(find("t tcp", "/t/h"), Some(Place::MadeUp));
         assert_eq!(find("t tcp", "/t/::1/25"), tcp("::1", 25));
+        assert_eq!(find("t tcp", "/t/[::1]/25"), tcp("::1", 25));
+        assert_eq!(find("t tcp [::1]", "/t/25"), tcp("::1", 25));
+        assert_eq!(find("t tcp", "/t/[h]/25"), tcp("[h]", 25));
         assert_eq!(find("t tcp h", "/t/25"), tcp("h", 25));
         assert_eq!(find("t tcp h 25", "/t"), tcp("h", 25));
         for path in ["/t/h/25/x", "/t/h/0", "/t/h/http", "/t/h h/25", "/u"] {
@@ -171,7 +174,8 @@ mod tests {
 
     #[test]
     fn listings_have_the_prefixes_once() {
-        let config = Config::parse("b/x tcp\nb/y tcp\na exec true\nc fs /", "file", Path::new("/"), true);
+        let config =
+            Config::parse("b/x tcp\nb/y tcp\na exec true\nc fs /", ("file", Path::new("/")), (true, true));
         let config = config.expect("a configuration");
         let shown =
             |path: &str| config.names(&names(path)).into_iter().map(|(name, kind)| (name.to_vec(), kind));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A program that was started for one open file.
 
+use crate::programs::Groups;
 use outrigger_core::runtime::until;
 use outrigger_core::{Errno, Error, Result, Runtime};
 use outrigger_host::Confined;
@@ -12,6 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command as Plain, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -20,9 +22,15 @@ use tokio::time::timeout;
 /// How long a program may take to end after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A program with all that it starts. It is killed when this is dropped.
+/// A program that was started, its standard output and its standard input.
+pub(crate) type Started = (Process, Option<ChildStdout>, Option<ChildStdin>);
+
+/// A program with all that it starts. It is killed when this is dropped, and when the thread ends that has started it.
 pub(crate) struct Process {
     child: Child,
+    /// The group that it leads, until it is waited for.
+    group: Option<Pid>,
+    groups: Arc<Groups>,
     /// Readable once the program has ended, whether it was waited for or not.
     ended: AsyncFd<OwnedFd>,
     name: String,
@@ -37,7 +45,8 @@ impl Process {
     pub(crate) fn start(
         (words, dir): (&[OsString], &Path),
         (reads, writes): (bool, bool),
-    ) -> Result<(Self, Option<ChildStdout>, Option<ChildStdin>)> {
+        groups: Arc<Groups>,
+    ) -> Result<Started> {
         let [program, arguments @ ..] = words else {
             return Err(Errno::EINVAL.because("no program is named"));
         };
@@ -45,18 +54,28 @@ impl Process {
         let mut command = Plain::new(program);
         // Ctrl-C ends what reads the file first, and the program after it.
         command.args(arguments).current_dir(dir).process_group(0).stdin(stream(writes)).stdout(stream(reads));
-        command.stderr(Stdio::inherit()).confined(&[]);
+        command.stderr(Stdio::inherit()).confined(&[]).dies_with_thread();
         let name = program.display().to_string();
         let mut child = Command::from(command).spawn().map_err(|error| {
             let errno = Errno(error.raw_os_error().unwrap_or(Errno::EIO.0));
             errno.because(format!("cannot start {name}: {error}"))
         })?;
         let (output, input) = (child.stdout.take(), child.stdin.take());
-        let ended = match child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-            Some(number) => pidfd_open(number, PidfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
-            None => return Err(Errno::EIO.because(format!("{name} has no process"))),
+        let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) else {
+            return Err(Errno::EIO.because(format!("{name} has no process")));
         };
-        Ok((Process { child, ended: watched(ended)?, name }, output, input))
+        let ended =
+            pidfd_open(group, PidfdFlags::NONBLOCK).map_err(|errno| std::io::Error::from(errno).into());
+        match ended.and_then(watched) {
+            Ok(ended) => {
+                groups.add(group);
+                Ok((Process { child, group: Some(group), groups, ended, name }, output, input))
+            }
+            Err(error) => {
+                let _ = kill_process_group(group, Signal::KILL);
+                Err(error)
+            }
+        }
     }
 
     /// Why what it said may not be all, once it has closed its output: it failed. One that goes on after `limit` has not.
@@ -70,22 +89,33 @@ impl Process {
         Some(Errno::EIO.because(format!("{} has ended: {how}", self.name)))
     }
 
-    /// Waits for its end for so long, then ends it; what it has started ends with it.
-    pub(crate) async fn end(mut self, patience: Duration) {
-        if timeout(patience, self.ended.readable()).await.is_err() {
+    /// Waits for its end, at most so long; whether it has come.
+    pub(crate) async fn has_ended(&self, patience: Duration) -> bool {
+        timeout(patience, self.ended.readable()).await.is_ok()
+    }
+
+    /// Ends it, and what it has started.
+    pub(crate) async fn end(mut self) {
+        if !self.has_ended(Duration::ZERO).await {
             self.signal(Signal::TERM);
             // Then it is killed.
-            let _ = timeout(GRACE, self.ended.readable()).await;
+            self.has_ended(GRACE).await;
         }
-        self.signal(Signal::KILL);
+        self.kill();
         let _ = self.child.wait().await;
     }
 
     /// Until it is waited for, its number cannot come to mean another group.
     fn signal(&self, signal: Signal) {
-        let number = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(group) = number {
+        if let Some(group) = self.group {
             let _ = kill_process_group(group, signal);
+        }
+    }
+
+    fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        if let Some(group) = self.group.take() {
+            self.groups.remove(group);
         }
     }
 }
@@ -93,7 +123,7 @@ impl Process {
 impl Drop for Process {
     /// The runtime waits for what was not waited for.
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        self.kill();
     }
 }
 

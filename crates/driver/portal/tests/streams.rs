@@ -197,7 +197,10 @@ fn files_of_this_machine_are_streams_and_none_is_made() {
     assert_eq!(tree.read_all(file).expect("the rest"), b"ent");
     assert_eq!(errno(tree.look("f/out")), Errno::EACCES);
     assert_eq!(errno(tree.look("f/new")), Errno::ENOENT);
-    assert_eq!(errno(tree.truncate("f/file", 0)), Errno::EOPNOTSUPP);
+    assert_eq!(tree.truncate("f/file", 3), Ok(()));
+    assert_eq!(std::fs::read(temp.path().join("file")).expect("there"), b"con");
+    assert_eq!(tree.truncate("f/file", 0), Ok(()));
+    assert_eq!(std::fs::read(temp.path().join("file")).expect("there"), b"");
     let file = tree.open("f/file", support::EMPTIED).expect("opened");
     assert_eq!(tree.write(file, b"new"), Ok(3));
     assert_eq!(std::fs::read(temp.path().join("file")).expect("there"), b"new");
@@ -228,4 +231,64 @@ fn names_are_given_back_and_bounded_and_sizes_harmless() {
     assert_eq!(tree.list(Node::ROOT), ["tcp", "tls", "unix"]);
     tree.forget(node, 3);
     assert_eq!(errno(tree.attr(node)), Errno::ESTALE);
+}
+
+#[test]
+fn a_file_to_which_nothing_was_written_does_not_linger() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let path = format!("tcp/localhost/{}", silent.local_addr().expect("bound").port());
+    let tree = Tree::options("tcp tcp\nends exec sleep 1000", &[("connections", "1"), ("linger", "3600")]);
+    for path in [&*path, "ends"] {
+        for _ in 0..2 {
+            let mut file = None;
+            tree.until("there is room", |tree| {
+                file = tree.open(path, READ_WRITE).ok();
+                file.is_some()
+            });
+            assert_eq!(errno(tree.open(path, READ)), Errno::ENFILE);
+            file.into_iter().for_each(|file| tree.release(file));
+        }
+    }
+}
+
+#[test]
+fn any_signal_ends_waiting_and_what_comes_is_there_for_the_next_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let tree = Tree::usual();
+    let file = tree.open(&format!("tcp/localhost/{port}"), READ).expect("a connection");
+    let (mut peer, _) = listener.accept().expect("a client");
+    let (reading, cancel) = tree.cancellable(file);
+    tree.until("it waits for its peer", |_| cancel.heeds_signals());
+    cancel.raise();
+    assert_eq!(errno(reading.join().expect("no panic")), Errno::EINTR);
+    peer.write_all(b"all").expect("taken");
+    let raised = outrigger_core::Cancel::default();
+    raised.raise();
+    assert_eq!(errno(tree.read_unless(file, raised)), Errno::EINTR, "a signal that came before");
+    assert_eq!(tree.read(file, 100).expect("some"), b"all");
+}
+
+#[test]
+fn all_ends_with_the_tree_and_what_was_written_is_taken_first() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| temp.path().join(name);
+    let config = format!(
+        "store exec sh -c 'sleep 0.2; cat > {0}/stored'\nstays exec sh -c 'sleep 1000 & echo $! > {0}/below; wait'\n",
+        temp.path().display()
+    );
+    let tree = Tree::options(&config, &[("linger", "30")]);
+    let file = tree.open("store", WRITE).expect("started");
+    assert_eq!(tree.write(file, b"kept"), Ok(4));
+    let _open = tree.open("stays", READ).expect("started");
+    tree.until("it has started another one", |_| {
+        std::fs::read_to_string(at("below")).is_ok_and(|text| text.ends_with('\n'))
+    });
+    tree.end();
+    assert_eq!(std::fs::read(at("stored")).expect("stored"), b"kept", "a file that was open still");
+    let below = std::fs::read_to_string(at("below")).expect("noted");
+    tree.until("what was started is killed", |_| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", below.trim())).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    });
 }

@@ -34,6 +34,8 @@ pub(crate) struct Below {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) ops: OpSet,
     pub(crate) supplied: Supplied,
+    /// Files of the tree are streams.
+    opens_streams: bool,
 }
 
 /// What the tree lacks and this layer supplies.
@@ -91,7 +93,12 @@ impl Inner {
     pub(crate) fn stand_on(&self, next: &Arc<dyn Service>) {
         self.below.get_or_init(|| {
             let abilities = next.abilities();
-            Below { service: Arc::clone(next), ops: abilities.ops, supplied: Supplied::of(&abilities) }
+            Below {
+                service: Arc::clone(next),
+                ops: abilities.ops,
+                supplied: Supplied::of(&abilities),
+                opens_streams: abilities.opens_streams,
+            }
         });
     }
 
@@ -133,6 +140,10 @@ impl Inner {
     }
 
     async fn open_file(self: Arc<Self>, cx: Cx, node: Node, kind: Kind) -> Result<Arc<Held>> {
+        if self.below().opens_streams && kind != Kind::List {
+            return Err(Errno::EOPNOTSUPP
+                .because("a stream has no content at offsets, which callers without opens ask for"));
+        }
         let service = &*self.below().service;
         let mut flags = if kind == Kind::Write { OpenFlags::READ_WRITE } else { OpenFlags::empty() };
         let mut opened = match kind {

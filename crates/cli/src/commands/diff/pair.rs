@@ -62,6 +62,11 @@ impl Side {
         self.inode.as_ref().map_or(0, |inode| inode.attr().size)
     }
 
+    /// Whether opening it connects or starts a program, and it has no size.
+    fn may_be_stream(&self) -> bool {
+        self.inode.as_ref().is_some_and(|inode| inode.client().abilities().opens_streams)
+    }
+
     /// The files of the directory, and what of it cannot be read.
     fn entries(&self) -> Result<(BTreeMap<Name, Inode>, Vec<Unreadable>), Error> {
         let (mut entries, mut unreadable) = (BTreeMap::new(), Vec::new());
@@ -329,8 +334,15 @@ impl Differ<'_> {
         {
             return self.identical(left, right);
         }
-        if self.settings.brief && left.inode.is_some() && right.inode.is_some() && left.size() != right.size()
-        {
+        let has_streams = left.may_be_stream() || right.may_be_stream();
+        if below && has_streams {
+            let stream = if left.may_be_stream() { left } else { right };
+            let why = "opening it connects or starts a program, which is done for files that are named only";
+            self.trouble(&stream.place, &Errno::EOPNOTSUPP.because(why));
+            return Ok(());
+        }
+        let are_both = left.inode.is_some() && right.inode.is_some();
+        if self.settings.brief && are_both && !has_streams && left.size() != right.size() {
             return self.files_differ(left, right, "Files");
         }
         let (Some(a), Some(b)) = (self.content(left), self.content(right)) else { return Ok(()) };
@@ -359,8 +371,9 @@ impl Differ<'_> {
     }
 
     fn content(&mut self, side: &Side) -> Option<Content> {
-        match side.inode.as_ref().map(|inode| inode.open(OpenFlags::empty())).transpose() {
-            Ok(file) => Some(Content { file, size: side.size() }),
+        match side.inode.as_ref().map(|inode| inode.open(OpenFlags::empty())).transpose().and_then(Source::of)
+        {
+            Ok(source) => Some(Content { size: source.size().unwrap_or(side.size()), source }),
             Err(error) => {
                 self.trouble(&side.place, &error);
                 None
@@ -412,10 +425,35 @@ fn kind_of(side: &Side) -> &'static str {
     side.inode.as_ref().map_or("regular empty file", |inode| kind_name(inode.attr().mode, inode.attr().size))
 }
 
-/// The content of a file; nothing when it does not exist.
+/// Where content comes from.
+enum Source {
+    File(File),
+    /// All of a stream, of which nothing can be read twice; nothing of what does not exist.
+    Whole(Bytes),
+}
+
+impl Source {
+    fn of(file: Option<File>) -> Result<Self, Error> {
+        match file {
+            Some(file) if file.is_stream() => file.read_to_end().map(Source::Whole),
+            Some(file) => Ok(Source::File(file)),
+            None => Ok(Source::Whole(Bytes::new())),
+        }
+    }
+
+    /// In bytes, where the attributes may not say it.
+    fn size(&self) -> Option<u64> {
+        match self {
+            Source::File(_) => None,
+            Source::Whole(all) => Some(all.len() as u64),
+        }
+    }
+}
+
+/// The content of a file.
 struct Content {
-    file: Option<File>,
-    /// From its attributes, in bytes.
+    source: Source,
+    /// What it may have, in bytes.
     size: u64,
 }
 
@@ -432,7 +470,13 @@ impl Content {
     fn read(&self, at: u64, size: u64) -> Result<Bytes, Error> {
         // Room for no more than a small file has: making it costs more than reading.
         let left = size.saturating_sub(at).clamp(LEAST, BLOCK) as usize;
-        self.file.as_ref().map_or(Ok(Bytes::new()), |file| file.read_at(at, left))
+        match &self.source {
+            Source::File(file) => file.read_at(at, left),
+            Source::Whole(all) => {
+                let at = (at as usize).min(all.len());
+                Ok(all.slice(at..(at + left).min(all.len())))
+            }
+        }
     }
 
     /// Compares without holding more than a block of each; on failure says which side.

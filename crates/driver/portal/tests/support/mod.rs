@@ -5,7 +5,7 @@
 use outrigger_core::ops::{
     Create, Forget, GetAttr, Lookup, Open, OpenFlags, Poll, Read, ReadDir, Release, SetAttr, Write,
 };
-use outrigger_core::registry::Site;
+use outrigger_core::registry::{AtEnd, Site};
 use outrigger_core::{
     Cancel, Credentials, Cx, Errno, Handle, LockOwner, Name, Node, Notice, Notify, Op, Payload, Result,
     Runtime, Serve, Service, SetAttrs, ask,
@@ -64,6 +64,7 @@ pub struct Tree {
     service: Arc<dyn Service>,
     _runtime: Arc<dyn Runtime>,
     woken: Mutex<mpsc::Receiver<u64>>,
+    at_end: AtEnd,
 }
 
 impl Tree {
@@ -85,11 +86,12 @@ impl Tree {
         let runtime: Arc<dyn Runtime> = Arc::new(Threads::new());
         let mut options = Options::default();
         given.iter().for_each(|(key, value)| options.set(key, value).expect(key));
-        let site = Site { may_start_programs: true, ..Site::new(&runtime) };
+        let at_end = AtEnd::default();
+        let site = Site { may_start_programs: true, at_end: Some(&at_end), ..Site::new(&runtime) };
         let service: Arc<dyn Service> = Arc::new(Serve(Portal::open(file, options, &site).expect("a tree")));
         let (sender, receiver) = mpsc::channel();
         service.attach(Arc::new(Told(Mutex::new(sender))));
-        Tree { service, _runtime: runtime, woken: Mutex::new(receiver) }
+        Tree { service, _runtime: runtime, woken: Mutex::new(receiver), at_end }
     }
 
     pub fn ask<O: Op>(&self, op: O) -> Result<O::Out> {
@@ -152,6 +154,16 @@ impl Tree {
     pub fn cancellable(&self, (node, handle): Open1) -> (JoinHandle<Result<Vec<u8>>>, Cancel) {
         let (thread, cancel) = self.aside(Read { node, handle, offset: 0, len: 100 });
         (thread::spawn(move || Ok(thread.join().expect("no panic")?.into_bytes()?.to_vec())), cancel)
+    }
+
+    pub fn read_unless(&self, (node, handle): Open1, cancel: Cancel) -> Result<Vec<u8>> {
+        let read = asked(&self.service, cancel, Read { node, handle, offset: 0, len: 100 })?;
+        Ok(read.into_bytes()?.to_vec())
+    }
+
+    /// What a process does before it ends.
+    pub fn end(&self) {
+        self.at_end.run();
     }
 
     pub fn write(&self, (node, handle): Open1, data: &'static [u8]) -> Result<u64> {
