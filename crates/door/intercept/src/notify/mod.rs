@@ -4,6 +4,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `apart/` | local files whose changes are kept apart |
 //! | `gate/` | code by which programs reach local files without the server |
 //! | `caught.rs`, `source.rs` | where calls come from: a filter, or a tracer |
 //! | `trace/` | calls of programs that are traced (ptrace) |
@@ -21,6 +22,7 @@
 //! | `place.rs` | the directory of these copies |
 
 mod answers;
+mod apart;
 mod caught;
 mod changes;
 mod content;
@@ -48,11 +50,12 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
+pub use apart::Apart;
 pub use caught::Caught;
 pub(crate) use inject::inject;
 pub(crate) use keeper::keep;
 pub(crate) use listener::{give_up_privileges, install, install_for_tracer};
-pub use server::Notified;
+pub use server::{Notified, View};
 pub use trace::Tracer;
 
 /// The command that answers calls.

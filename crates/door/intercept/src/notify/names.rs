@@ -3,12 +3,14 @@
 //!
 //! Paths here are absolute, as bytes, without `.`, `..`, and a slash at the end; the root directory is the empty path.
 
+use super::apart::{self, Overlay, Side, Spot};
 use super::process::Process;
 use crate::launch::Prefix;
 use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, FileKind, Name, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Stat, readlinkat, statat};
 use std::ffi::OsStr;
+use std::io;
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -38,6 +40,8 @@ pub(crate) struct Names {
     mirror: Vec<u8>,
     /// The private directory of the server that has it.
     place: Vec<u8>,
+    /// Where changes of local files go, if they are kept apart.
+    apart: Option<Arc<Overlay>>,
 }
 
 /// Where a path leads.
@@ -51,6 +55,8 @@ pub(crate) enum Where {
     Fixed(Vec<u8>),
     /// Into a tree.
     Tree(Found),
+    /// To a local file whose changes are kept apart.
+    Apart(Spot),
 }
 
 impl Where {
@@ -58,7 +64,15 @@ impl Where {
     pub(crate) fn tree(&self) -> Option<&Found> {
         match self {
             Where::Tree(found) => Some(found),
-            Where::Local | Where::Beyond(_) | Where::Fixed(_) => None,
+            Where::Local | Where::Beyond(_) | Where::Fixed(_) | Where::Apart(_) => None,
+        }
+    }
+
+    /// The local file whose changes are kept apart.
+    pub(crate) fn apart(&self) -> Option<&Spot> {
+        match self {
+            Where::Apart(spot) => Some(spot),
+            _ => None,
         }
     }
 }
@@ -139,6 +153,10 @@ pub(crate) struct How {
     pub(crate) seen: u64,
     /// Whether other threads may change where a relative path begins.
     pub(crate) moves: bool,
+    /// Whether the file is to be changed.
+    pub(crate) changes: bool,
+    /// Whether it is opened for that.
+    pub(crate) opens: bool,
 }
 
 impl Names {
@@ -157,7 +175,19 @@ impl Names {
     pub(crate) fn without_trees(mirror: &Path) -> Self {
         let mirror = mirror.as_os_str().as_bytes().to_vec();
         let place = above(&mirror).to_vec();
-        Names { client: None, root: OnceLock::new(), trees: Vec::new(), covers: false, mirror, place }
+        let (root, trees) = (OnceLock::new(), Vec::new());
+        Names { client: None, root, trees, covers: false, mirror, place, apart: None }
+    }
+
+    /// The same with local files whose changes are kept apart.
+    pub(crate) fn keeping_apart(self, apart: Option<Arc<Overlay>>) -> Self {
+        // What is found by a path depends on the overlay then.
+        Names { covers: self.covers || apart.is_some(), apart, ..self }
+    }
+
+    /// Where changes of local files go, if they are kept apart.
+    pub(crate) fn overlay(&self) -> Option<&Arc<Overlay>> {
+        self.apart.as_ref()
     }
 
     /// The directory in which copies are.
@@ -180,9 +210,14 @@ impl Names {
         self.trees.iter().any(|shown| shown.path.len() > path.len() && is_below(&shown.path, path))
     }
 
-    /// The path that the program knows for one in the mirror; none for a file there that has no name any more.
+    /// The path that the program knows for one of a copy; none for a file that has no name any more.
     pub(crate) fn shown<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
-        let is_gone = |path: &[u8]| path.ends_with(DELETED) && statat(CWD, path, AtFlags::empty()).is_err();
+        let of_overlay = || self.apart.as_ref()?.shown(path).filter(|_| !is_gone(path));
+        self.in_mirror(path).or_else(of_overlay)
+    }
+
+    /// The same for one in the mirror.
+    pub(crate) fn in_mirror<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         (is_below(path, &self.mirror) && !is_gone(path)).then(|| &path[self.mirror.len()..])
     }
 
@@ -238,6 +273,7 @@ impl Names {
         let shown = self.shown(start);
         let start = shown.unwrap_or(start);
         let mut walk = Walk {
+            side: self.apart.as_ref().map_or(Side::System, |overlay| overlay.side(start)),
             before_asking,
             crossed: shown.is_some(),
             from: shown.and_then(|shown| self.tree_of(shown)),
@@ -262,7 +298,7 @@ impl Names {
         let from = walk.from;
         let found = if walk.go(slash)? { walk.end(slash)? } else { walk.local(slash) };
         let leaves = match &found {
-            Where::Local => false,
+            Where::Local | Where::Apart(_) => false,
             Where::Beyond(_) | Where::Fixed(_) => true,
             Where::Tree(found) => found.tree != from,
         };
@@ -325,6 +361,8 @@ impl Names {
 
 /// A path on the way.
 struct Walk<'n> {
+    /// Where the directory is that was reached.
+    side: Side,
     before_asking: &'n dyn Fn(),
     names: &'n Names,
     process: Process,
@@ -352,6 +390,7 @@ impl Walk<'_> {
             }
             self.at = self.jail.clone().unwrap_or_default();
             self.known.clear();
+            self.arrive();
         }
         let names = path.split(|&byte| byte == b'/').rev().filter(|name| !name.is_empty());
         self.left.extend(names.map(<[u8]>::to_vec));
@@ -385,7 +424,15 @@ impl Walk<'_> {
         self.at.truncate(above(&self.at).len());
         let length = self.at.len();
         self.known.retain(|(known, _)| *known <= length);
+        self.arrive();
         Ok(true)
+    }
+
+    /// Looks where the directory is that was reached.
+    fn arrive(&mut self) {
+        if let Some(overlay) = &self.names.apart {
+            self.side = overlay.side(&self.at);
+        }
     }
 
     /// Goes to a name in the directory.
@@ -402,7 +449,10 @@ impl Walk<'_> {
                 Ok(true)
             }
             Some(_) => self.down_in_tree(name, next, is_last, follow),
-            None => self.down_locally(next, is_last, follow),
+            None => match &self.names.apart {
+                Some(overlay) => self.down_apart(overlay, next, is_last, follow),
+                None => self.down_locally(next, is_last, follow),
+            },
         }
     }
 
@@ -460,6 +510,46 @@ impl Walk<'_> {
         Ok(true)
     }
 
+    /// The same where changes are kept apart. The kernel is not asked what is wrong with a path: it does not know the overlay.
+    fn down_apart(&mut self, overlay: &Overlay, next: Vec<u8>, is_last: bool, follow: bool) -> Result<bool> {
+        if overlay.is_upper(&next) && !is_last {
+            // The path of a copy leads to its file.
+            (self.crossed, self.side) = (true, Side::Both);
+            self.at.clear();
+            return Ok(true);
+        }
+        let side = overlay.below(self.side, &next);
+        if side == Side::System {
+            let goes_on = self.down_locally(next, is_last, follow)?;
+            self.arrive();
+            return Ok(goes_on);
+        }
+        let place = overlay.place(side, &next);
+        let found = match &place {
+            Some(place) => statat(CWD, &place[..], AtFlags::SYMLINK_NOFOLLOW),
+            None => Err(rustix::io::Errno::NOENT),
+        };
+        match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
+            Ok(FileType::Symlink) if follow => {
+                self.crossed |= side == Side::Upper;
+                let target = readlinkat(CWD, place.unwrap_or_default(), Vec::new());
+                self.follow(target.map_err(io::Error::from)?.as_bytes())?;
+            }
+            Ok(kind) if is_last || kind == FileType::Directory => {
+                self.crossed |= side == Side::Upper;
+                (self.at, self.side) = (next, side);
+            }
+            Ok(_) => return Err(Errno::ENOTDIR.into()),
+            Err(rustix::io::Errno::NOENT) if self.names.is_above(&next) => {
+                self.crossed = true;
+                (self.at, self.side) = (next, side);
+            }
+            Err(rustix::io::Errno::NOENT) if is_last => (self.at, self.side) = (next, side),
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        Ok(true)
+    }
+
     /// Follows a symbolic link.
     fn follow(&mut self, target: &[u8]) -> Result<()> {
         self.links += 1;
@@ -478,15 +568,26 @@ impl Walk<'_> {
         let found = statat(CWD, &next[..], AtFlags::SYMLINK_NOFOLLOW);
         match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Symlink) if follow => {
-                let Ok(target) = readlinkat(CWD, &next[..], Vec::new()) else { return Ok(self.stop(next)) };
-                let target = target.as_bytes();
-                // Files that are open, and have no path.
                 let is_magic = next.starts_with(b"/proc/");
+                let changes = self.how.changes && self.names.apart.is_some();
+                let target = match readlinkat(CWD, &next[..], Vec::new()) {
+                    Err(error) if is_magic && changes => return Err(io::Error::from(error).into()),
+                    Err(_) => return Ok(self.stop(next)),
+                    Ok(target) => target.into_bytes(),
+                };
+                // Files that are open, and have no path.
                 let is_refused = self.how.resolve & libc::RESOLVE_NO_MAGICLINKS != 0;
+                if is_magic && changes {
+                    if apart::is_free(&next, &target, self.how.opens)? {
+                        return Ok(self.stop(next));
+                    }
+                    // By its path, the file that is changed is the one that was looked at.
+                    self.crossed = true;
+                }
                 if is_magic && (is_refused || !target.starts_with(b"/") || target.ends_with(DELETED)) {
                     return Ok(self.stop(next));
                 }
-                self.follow(target)?;
+                self.follow(&target)?;
             }
             Ok(kind) if is_last || kind == FileType::Directory => self.at = next,
             Err(rustix::io::Errno::NOENT) if self.names.is_above(&next) => {
@@ -502,6 +603,11 @@ impl Walk<'_> {
     fn stop(&mut self, next: Vec<u8>) -> bool {
         self.at = next;
         false
+    }
+
+    /// What was found is local, and its changes are kept apart.
+    fn apart(self, Found { path, slash, dots, .. }: Found) -> Where {
+        Where::Apart(Spot { path, side: self.side, slash, dots, crossed: self.crossed })
     }
 
     /// What was found is local.
@@ -537,7 +643,16 @@ impl Walk<'_> {
                 _way: Vec::new(),
                 seen: self.how.seen,
             };
-            return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
+            return Ok(match is_between {
+                true => Where::Tree(found),
+                false if self.side == Side::System => {
+                    if self.how.changes && apart::is_top_of_system(&found.path) {
+                        return Err(Errno::EBUSY.into());
+                    }
+                    self.local(slash)
+                }
+                false => self.apart(found),
+            });
         };
         let is_known = self.known.last().is_some_and(|(length, _)| *length == path.len());
         let inode = if is_known {
@@ -561,6 +676,11 @@ impl Walk<'_> {
         let way = self.known.into_iter().map(|(_, inode)| inode).collect();
         Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, dots, _way: way, seen }))
     }
+}
+
+/// Whether the kernel says of the path of an open file that nothing has that name any more.
+pub(crate) fn is_gone(path: &[u8]) -> bool {
+    path.ends_with(DELETED) && statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_err()
 }
 
 /// Whether it is the root directory, by whichever path: trees stand in it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process whose call waits, as /proc shows it.
 
+use super::apart;
 use super::decode::At;
 use super::memory::Memory;
 use super::names::{How, Names, Where, last};
@@ -32,13 +33,20 @@ impl Process {
     /// # Errors
     /// `EBADF` when nothing is open.
     pub(crate) fn file(self, descriptor: i32) -> Result<Vec<u8>> {
-        let link = match descriptor {
+        if descriptor < 0 && descriptor != libc::AT_FDCWD {
+            return Err(Errno::EBADF.into());
+        }
+        let path = readlinkat(CWD, &self.link(descriptor)[..], Vec::with_capacity(256));
+        Ok(path.map_err(io::Error::from)?.into_bytes())
+    }
+
+    /// The link in /proc to its working directory, or to what it has open.
+    fn link(self, descriptor: i32) -> Vec<u8> {
+        match descriptor {
             libc::AT_FDCWD => format!("/proc/{}/cwd", self.thread),
-            number if number < 0 => return Err(Errno::EBADF.into()),
             number => format!("/proc/{}/fd/{number}", self.thread),
-        };
-        let path = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(io::Error::from)?;
-        Ok(path.into_bytes())
+        }
+        .into_bytes()
     }
 
     /// The file that a call names. `before_asking` is called before a tree is asked.
@@ -60,8 +68,13 @@ impl Process {
             start.clear();
         }
         let is_in_tree = names.shown(&start).is_some();
-        if at.path.is_empty() && !is_in_tree {
-            return Ok(Where::Local);
+        let is_apart = names.overlay().is_some() && names.in_mirror(&start).is_none();
+        if at.path.is_empty() && (!is_in_tree || is_apart) {
+            // What is open the kernel knows, and the overlay has to be told what becomes of it.
+            let is_local = !is_apart || !how.changes || apart::is_free(&self.link(at.dir), &start, false)?;
+            if is_local {
+                return Ok(Where::Local);
+            }
         }
         if at.is_open && self.is_name(at.dir)? {
             return Err(Errno::EBADF.into());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server: threads that wait for calls of programs, and answer them.
 
+use super::apart::{Apart, Overlay};
 use super::caught::{ByFilter, Caught};
 use super::content::Contents;
 use super::decode::{Asked, At};
@@ -65,7 +66,7 @@ pub(crate) struct Server {
     gave: AtomicBool,
     /// Threads that are about to begin a call again, and the path in the mirror that it has then.
     pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
-    user: u32,
+    pub(crate) user: u32,
     turns: Turns,
     /// How many calls have come.
     calls: AtomicU64,
@@ -78,6 +79,18 @@ pub(crate) struct Server {
     found: Sender<Vec<Where>>,
 }
 
+/// What programs see.
+pub struct View<'a> {
+    /// Where trees stand.
+    pub prefixes: &'a [Prefix],
+    /// Which URLs are names of files.
+    pub urls: Urls,
+    /// The trees.
+    pub client: Client,
+    /// Where changes of local files go, if they are kept apart.
+    pub apart: Option<Apart>,
+}
+
 /// Programs whose calls are answered.
 pub struct Notified {
     server: Arc<Server>,
@@ -88,21 +101,21 @@ pub struct Notified {
 }
 
 impl Notified {
-    /// Answers the calls of `caught`, with the trees of `client` under their prefixes, and by `urls`; this process does so once, for `command`.
-    /// Content that was looked at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`. With
-    /// `gate`, for which the filter was made, programs reach local files by themselves where that is possible.
+    /// Answers the calls of `caught`, which sees a `view`; this process does so once, for `command`. Content that was looked at is in a
+    /// private directory below `base`; content that cannot be stored goes to the directory `keep`. With `gate`, for which the filter was
+    /// made, programs reach local files by themselves where that is possible.
     ///
     /// # Errors
     /// A sentence about what cannot be made.
     pub fn serve(
         (caught, command): (Caught, &'static str),
-        prefixes: &[Prefix],
-        urls: Urls,
-        client: Client,
+        view: View<'_>,
         base: &Path,
         keep: PathBuf,
         gate: bool,
     ) -> std::result::Result<Self, String> {
+        let View { prefixes, urls, client, apart } = view;
+        let overlay = apart.map(|apart| Arc::new(Overlay::new(apart)));
         let _ = COMMAND.set(command);
         let mirrors = match &caught {
             Caught::Filtered(kept) => kept.mirrors.clone(),
@@ -113,10 +126,12 @@ impl Notified {
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
+        let is_closed = overlay.is_some();
+        let names = names.keeping_apart(overlay);
         let (source, filter): (Arc<dyn Source>, _) = match caught {
             Caught::Traced(tracer) => (tracer, None),
             Caught::Filtered(kept) => {
-                let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec() };
+                let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec(), is_closed };
                 let filter = ByFilter::new((kept.listener, kept.calls, kept.keeper), &shows, gate)?;
                 (Arc::clone(&filter.listener) as _, Some(filter))
             }
@@ -361,6 +376,7 @@ impl Server {
         let request = match Asked::of(call) {
             Ok(Some(request)) => request,
             Err(error) if error.errno == Errno::EPERM => return self.unread(call, process),
+            Err(error) if self.names.overlay().is_some() => return Err(error),
             // What cannot be read the kernel cannot read either.
             Ok(None) | Err(_) => return Ok(Reply::Pass),
         };
@@ -373,7 +389,11 @@ impl Server {
         }
         for (at, how) in request.places() {
             let moves = self.moves(process, &request, (at, how))?;
-            places.push(self.find(process, at, How { moves, ..how })?);
+            let (changes, opens) = (request.changes(), matches!(request, Asked::Open { .. }));
+            places.push(self.find(process, at, How { moves, changes, opens, ..how })?);
+        }
+        if places.iter().any(|place| place.apart().is_some()) {
+            return self.apart(call, process, request, places);
         }
         if places.iter().all(|place| place.tree().is_none()) {
             return self.locally(call, process, &request, places);
@@ -440,6 +460,7 @@ impl Server {
             Ok(Where::Tree(found)) => found.tree.is_some(),
             Ok(Where::Local) => process.lacks(at.dir, &at.path),
             Ok(Where::Beyond(path) | Where::Fixed(path)) => process.lacks(at.dir, &path),
+            Ok(Where::Apart(_)) => false,
             Err(_) => false,
         }
     }
@@ -506,9 +527,13 @@ impl Server {
             Asked::RemoveXattr { name, .. } => self.remove_xattr(found, &name).and_then(done),
             Asked::Watch { watcher, mask, .. } => self.watch(process, found, watcher, mask).map(Reply::Value),
             Asked::FileHandle { .. } => Err(Errno::EOPNOTSUPP.into()),
-            Asked::Rename { .. } | Asked::Link { .. } | Asked::CurrentDir { .. } | Asked::Sync { .. } => {
-                Ok(Reply::Pass)
-            }
+            Asked::Bind { .. } | Asked::Connect { .. } => Err(Errno::EOPNOTSUPP.into()),
+            Asked::Rename { .. }
+            | Asked::Link { .. }
+            | Asked::CurrentDir { .. }
+            | Asked::Sync { .. }
+            | Asked::List { .. }
+            | Asked::Control { .. } => Ok(Reply::Pass),
         }
     }
 
