@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger run --cow`: real programs whose changes are kept apart; and `diff`, `commit` and `discard` of these.
 
+mod calls;
 mod each;
 mod mapped;
 mod refused;
@@ -29,30 +30,33 @@ impl Deref for Cow {
     }
 }
 
-/// The tests of `each.rs`, each way.
+/// Tests that programs are run for each way.
 macro_rules! each_way {
-    ($($test:ident)*) => {
+    ($($file:ident::$test:ident)*) => {
         mod namespace {
-            $(#[test] fn $test() { crate::each::$test("namespace"); })*
+            $(#[test] fn $test() { crate::$file::$test("namespace"); })*
         }
         mod seccomp {
-            $(#[test] fn $test() { crate::each::$test("seccomp"); })*
+            $(#[test] fn $test() { crate::$file::$test("seccomp"); })*
         }
     };
 }
 
 each_way! {
-    the_real_files_stay_as_they_are_and_the_next_program_goes_on
-    each_kind_of_change_is_told
-    a_commit_leaves_what_the_program_would_have_left
-    files_that_were_changed_meanwhile_are_conflicts
-    an_overlay_is_of_one_program_at_a_time
-    the_death_of_the_server_loses_nothing_that_was_done
-    without_room_the_program_gets_an_error_and_nothing_is_lost
-    a_user_without_privileges_has_an_overlay
-    what_is_behind_a_new_symlink_stays
-    a_directory_becomes_a_fifo
-    directories_that_their_owner_made_read_only_are_committed
+    each::the_real_files_stay_as_they_are_and_the_next_program_goes_on
+    each::each_kind_of_change_is_told
+    each::a_commit_leaves_what_the_program_would_have_left
+    each::files_that_were_changed_meanwhile_are_conflicts
+    each::an_overlay_is_of_one_program_at_a_time
+    each::the_death_of_the_server_loses_nothing_that_was_done
+    each::without_room_the_program_gets_an_error_and_nothing_is_lost
+    each::a_user_without_privileges_has_an_overlay
+    each::what_is_behind_a_new_symlink_stays
+    each::a_directory_becomes_a_fifo
+    each::directories_that_their_owner_made_read_only_are_committed
+    mapped::a_tree_is_copied_into_the_overlay_and_stays_as_it_is
+    mapped::a_rename_across_the_border_is_one_between_disks
+    mapped::a_build_reads_a_tree_and_writes_to_the_overlay
 }
 
 /// A place with two directories that are alike, `here` and `there`.

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `run --cow` with trees under prefixes: they are seen, and only local files change.
 
-use crate::support::{PROGRAM, Place, Said, has};
-use crate::{all, changes, place};
+use crate::support::{PROGRAM, Said, has};
+use crate::{Cow, all, changes, place};
 use outrigger_remote::{HOST, Sshd};
 use serde_json::Value;
 use std::fs;
 
 /// Runs a script in `here` with the overlay `kept`, and `there` under `/data`.
-fn mapped(place: &Place, options: &[&str], script: &str) -> Said {
+fn mapped(place: &Cow, options: &[&str], script: &str) -> Said {
     let script = format!("cd here; {script}");
-    let words = ["run", "--cow=kept", "--no-hosts", "--map", "/data=there"];
+    let words = ["run", "--via", place.via, "--cow=kept", "--no-hosts", "--map", "/data=there"];
     place.run(&[&words, options, &["--", "sh", "-ec", &script]].concat())
 }
 
-#[test]
-fn a_tree_is_copied_into_the_overlay_and_stays_as_it_is() {
-    let Some(place) = place("namespace") else { return };
+pub fn a_tree_is_copied_into_the_overlay_and_stays_as_it_is(via: &'static str) {
+    let Some(place) = place(via) else { return };
     let before = all(&place, "there");
     let script = "cat /data/tree/one; cp -a /data/tree/sub copy; diff -r copy /data/tree/sub; cd /data/tree/sub; pwd; /bin/pwd; ls -d /data
         cat $OLDPWD/many/a";
@@ -49,9 +48,8 @@ fn a_tree_refuses_changes_and_so_does_the_way_to_it() {
     assert_eq!((all(&place, "there"), changes(&place, "here")), (before, Vec::new()));
 }
 
-#[test]
-fn a_rename_across_the_border_is_one_between_disks() {
-    let Some(place) = place("namespace") else { return };
+pub fn a_rename_across_the_border_is_one_between_disks(via: &'static str) {
+    let Some(place) = place(via) else { return };
     if !has("python3") {
         return;
     }
@@ -90,9 +88,8 @@ fn a_tree_covers_a_directory_and_stands_in_another_tree() {
     place.run(&["discard", "kept"]).ok();
 }
 
-#[test]
-fn a_build_reads_a_tree_and_writes_to_the_overlay() {
-    let Some(place) = place("namespace") else { return };
+pub fn a_build_reads_a_tree_and_writes_to_the_overlay(via: &'static str) {
+    let Some(place) = place(via) else { return };
     if !has("cc") || !has("make") {
         return;
     }

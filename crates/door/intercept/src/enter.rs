@@ -183,6 +183,12 @@ fn return_to(here: Option<PathBuf>) -> Result<(), String> {
 #[cfg(target_arch = "x86_64")]
 fn enter_filter(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
     let here = std::env::current_dir().ok();
+    if filter == Filter::Apart {
+        // The kernel would write what is left of a program that crashes to the real directory.
+        let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+        rustix::process::setrlimit(rustix::process::Resource::Core, none)
+            .map_err(failed("the size of core files"))?;
+    }
     let listener = crate::notify::install(filter)?;
     send_with(socket, LISTENING, &[listener.as_fd()]).map_err(failed("the server is gone"))?;
     drop(listener);

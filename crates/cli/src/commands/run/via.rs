@@ -95,9 +95,7 @@ impl Via {
             return launch.start().map(Begun::Namespace);
         }
         match (self, &launch.start) {
-            (Via::Ptrace, Start::Whole { .. }) => {
-                Err("changes are kept apart in a namespace or by seccomp only".to_owned())
-            }
+            (Via::Ptrace, Start::Whole { .. }) => Err("--cow takes a namespace, or seccomp".to_owned()),
             // Where trees can stand in the overlay was looked at.
             (_, Start::Whole { command, .. }) => Filtered::start(command, Filter::Apart).map(Begun::Seccomp),
             (_, Start::Program(command)) => {

@@ -124,7 +124,7 @@ const UNKNOWN: &[i64] = &[libc::SYS_getdents, libc::SYS_io_uring_enter, libc::SY
 const LAST_KNOWN: u32 = 462;
 
 /// The kinds of requests to open files (ioctl(2)) among which are such as change them: of all file systems, and of some.
-const CONTROLS: [u8; 6] = [b'f', b'X', b'v', b'r', 0x94, 0xf5];
+const CONTROLS: [u8; 11] = [b'f', b'X', b'v', b'r', b'n', b'o', 0x94, 0x97, 0xbc, 0xcf, 0xf5];
 
 /// Which process answers calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

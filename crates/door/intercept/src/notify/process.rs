@@ -60,7 +60,14 @@ impl Process {
         let is_absolute = at.path.starts_with(b"/");
         // Where nothing is open, the kernel says so.
         let start = if is_absolute { Ok(Vec::new()) } else { self.file(at.dir) };
-        let Ok(mut start) = start else { return Ok(Where::Local) };
+        let mut start = match start {
+            Ok(start) => start,
+            // What it has open is not known: it may be a real file.
+            Err(error) if how.changes && names.overlay().is_some() && error.errno == Errno::EACCES => {
+                return Err(error);
+            }
+            Err(_) => return Ok(Where::Local),
+        };
         if !is_absolute && !start.starts_with(b"/") {
             return Ok(Where::Local);
         }

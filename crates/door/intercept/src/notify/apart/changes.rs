@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of names and attributes that are kept apart: the tree makes them.
 
-use super::{Overlay, Side, Spot};
+use super::{Overlay, Spot};
 use crate::notify::answers::without;
 use crate::notify::decode::Asked;
 use crate::notify::names::{Found, Where};
@@ -23,15 +23,13 @@ impl Server {
         request: Asked,
         (overlay, spot): (&Overlay, &Spot),
     ) -> Result<Reply> {
+        overlay.keeps(spot)?;
         match request {
             Asked::Open { at, flags, mode, .. } => {
                 return self.open_apart(call, process, (overlay, spot), (&at, Opening { flags, mode }));
             }
             Asked::Bind { .. } => return self.bind_apart(call, process, (overlay, spot)),
             _ => {}
-        }
-        if spot.side == Side::Own {
-            return Err(Errno::EBUSY.because("the overlay itself"));
         }
         let found = overlay.found(spot)?;
         let set = |attrs| set(&found, attrs);
@@ -82,9 +80,7 @@ impl Server {
         let (Where::Apart(from), Where::Apart(to)) = (from, to) else {
             return Err(Errno::EXDEV.into());
         };
-        if [from, to].iter().any(|spot| spot.side == Side::Own) {
-            return Err(Errno::EBUSY.because("the overlay itself"));
-        }
+        overlay.keeps(from).and_then(|()| overlay.keeps(to))?;
         let (from, to) = (overlay.found(from)?, overlay.found(to)?);
         match request {
             Asked::Rename { flags, .. } => rename(&from, &to, RenameFlags::from_bits_retain(*flags)),

@@ -5,6 +5,7 @@ use super::{Overlay, Spot, answers::kind};
 use crate::notify::names::{above, as_path, is_below, is_gone, last};
 use crate::notify::process::Process;
 use crate::notify::redirect::slot;
+use crate::notify::say;
 use crate::notify::server::{Reply, Server};
 use crate::notify::source::Call;
 use outrigger_core::{Errno, FileKind, Result};
@@ -46,7 +47,13 @@ impl Server {
         if !is_file || is_apart || only_looks || overlay.is_of_system(&path) {
             return Ok(Reply::Pass);
         }
-        Err(Errno::EOPNOTSUPP.because("a request that may change a real file"))
+        self.told_of_requests.call_once(|| {
+            say(format_args!(
+                "'{}': a request that may change it (ioctl {request:#x}) is refused, as others of such kinds are: files that were changed in the overlay take them",
+                String::from_utf8_lossy(&path)
+            ));
+        });
+        Err(Errno::EOPNOTSUPP.into())
     }
 
     /// Binds a socket to a path: its file is one of the overlay.

@@ -206,6 +206,17 @@ impl Overlay {
         }
     }
 
+    /// Whether a file may be changed: the overlay's own directory stays as it is.
+    ///
+    /// # Errors
+    /// `EROFS` there.
+    pub(crate) fn keeps(&self, spot: &Spot) -> Result<()> {
+        match is_below(&spot.path, &self.dir) {
+            true => Err(Errno::EROFS.because("the directory of the overlay itself")),
+            false => Ok(()),
+        }
+    }
+
     /// Where this process finds a file; `None` where there is none.
     pub(crate) fn place(&self, side: Side, path: &[u8]) -> Option<Vec<u8>> {
         match side {
@@ -245,24 +256,11 @@ impl Spot {
 mod tests {
     use super::*;
     use outrigger_client::Settings;
-    use outrigger_core::{Answer, Cx, Reply, Request, Service};
-    use outrigger_sim::Sim;
+    use outrigger_core::{Reply, Stack};
+    use outrigger_sim::{Scripted, Sim, Step};
     use std::fs;
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
-    use std::sync::Arc;
-
-    struct Nothing;
-
-    impl Service for Nothing {
-        fn call<'a>(&'a self, _: &'a Cx, _: Request) -> Answer<'a> {
-            Answer::Ready(Reply::Error(Errno::ENOSYS.into()))
-        }
-
-        fn abilities(&self) -> outrigger_core::Abilities {
-            outrigger_core::Abilities::default()
-        }
-    }
 
     fn bytes(path: &Path) -> Vec<u8> {
         path.as_os_str().as_bytes().to_vec()
@@ -284,7 +282,9 @@ mod tests {
         for path in [".wh.hidden", ".wh.gone", "opaque/.wh..wh..opq", "file", "both/.wh.file"] {
             fs::write(above.join(path), "").unwrap();
         }
-        let client = Client::new(Arc::new(Nothing), Sim::new(1).runtime(), Settings::default());
+        let sim = Sim::new(1);
+        let tree = Scripted::new(&sim, |_, _| Step::Now(Reply::Error(Errno::ENOSYS.into())));
+        let client = Client::new(Stack::new(tree).service(), sim, Settings::default());
         let overlay = Overlay::new(Apart { client, dir: dir.clone(), upper, own_copies: false });
         for (path, side) in [
             ("both", Side::Both),
