@@ -6,6 +6,7 @@ use super::mirror::os;
 use super::names::{DELETED, Found};
 use super::process::Process;
 use super::server::{Reply, Server};
+use super::source::Call;
 use libc::{AT_SYMLINK_NOFOLLOW, X_OK};
 use outrigger_client::Inode;
 use outrigger_core::attr::MODE_KIND;
@@ -85,7 +86,12 @@ pub(crate) fn without(error: Error) -> Error {
 
 impl Server {
     /// Answers what is asked about no path, and what is a path in the mirror already.
-    pub(crate) fn without_path(self: &Arc<Self>, process: Process, request: &Asked) -> Option<Result<Reply>> {
+    pub(crate) fn without_path(
+        self: &Arc<Self>,
+        call: &Call,
+        process: Process,
+        request: &Asked,
+    ) -> Option<Result<Reply>> {
         match request {
             Asked::CurrentDir { to, size } => {
                 let here = process.file(libc::AT_FDCWD).ok()?;
@@ -116,7 +122,7 @@ impl Server {
                 let target = self.magic(process, &path)?;
                 Some(process.memory().cut(*to, *size, &target).map(Reply::Value))
             }
-            Asked::List { file, to, size } => Some(self.list(process, *file, *to, *size)),
+            Asked::List { file, to, size } => Some(self.list(call, process, *file, (*to, *size))),
             Asked::Control { file, request } => Some(self.control(process, *file, *request)),
             Asked::ChangeDir { at }
             | Asked::Execute { at }

@@ -109,11 +109,22 @@ impl Listener {
 
     /// Opens a file for the process, whose call goes on waiting, and answers the number.
     pub(crate) fn lend(&self, call: &Call, file: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<c_int> {
+        self.add(call, file, close_on_exec, None)
+    }
+
+    /// The same, under this number if one is given.
+    fn add(
+        &self,
+        call: &Call,
+        file: BorrowedFd<'_>,
+        close_on_exec: bool,
+        number: Option<i32>,
+    ) -> io::Result<c_int> {
         let addition = seccomp_notif_addfd {
             id: call.id,
-            flags: 0,
+            flags: if number.is_some() { libc::SECCOMP_ADDFD_FLAG_SETFD as u32 } else { 0 },
             srcfd: file.as_raw_fd() as u32,
-            newfd: 0,
+            newfd: number.unwrap_or(0).cast_unsigned(),
             newfd_flags: if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 },
         };
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ADDFD, (&raw const addition).cast_mut())
@@ -167,6 +178,10 @@ impl Source for Listener {
         drop(file);
         // It may have no room for one (EMFILE), or be gone.
         self.answer(call, given.map(i64::from).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)));
+    }
+
+    fn replace(&self, call: &Call, number: i32, file: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()> {
+        self.add(call, file, close_on_exec, Some(number)).map(drop)
     }
 
     fn can_give(&self, _: &Call, _: &Path) -> Result<(), Refused> {

@@ -13,7 +13,7 @@
 //! | `inject.rs` | the same for a process that runs |
 //! | `process.rs`, `memory.rs` | the process that waits |
 //! | `decode.rs` | what a call asks for |
-//! | `names.rs` | which file a path leads to |
+//! | `names.rs`, `walk.rs` | which file a path leads to |
 //! | `server.rs`, `turns.rs` | the threads that answer, and which part answers what |
 //! | `keeper.rs`, `progress.rs` | the process that answers when the server has died, and what it has to know for that |
 //! | `answers.rs`, `open.rs`, `changes.rs`, `execute.rs` | the answers |
@@ -45,6 +45,7 @@ mod server;
 mod source;
 mod trace;
 mod turns;
+mod walk;
 
 use std::fmt::Display;
 use std::io::{self, Write};

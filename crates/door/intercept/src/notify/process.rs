@@ -128,10 +128,19 @@ impl Process {
     /// # Errors
     /// When the process is gone.
     pub(crate) fn is_name(self, descriptor: i32) -> Result<bool> {
+        Ok(self.opened(descriptor)?.0 & libc::O_PATH != 0)
+    }
+
+    /// The flags of an open file, and the place where the process is in it.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(crate) fn opened(self, descriptor: i32) -> Result<(i32, u64)> {
         let about = fs::read_to_string(format!("/proc/{}/fdinfo/{descriptor}", self.thread))?;
-        let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
-        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
-        Ok(flags.is_some_and(|flags| flags & libc::O_PATH != 0))
+        let field = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let flags = field("flags:").and_then(|flags| i32::from_str_radix(flags, 8).ok());
+        let place = field("pos:").and_then(|place| place.parse().ok());
+        Ok((flags.unwrap_or_default(), place.unwrap_or_default()))
     }
 
     /// What it takes away from the permissions of new files.

@@ -384,7 +384,7 @@ impl Server {
             Ok(None) | Err(_) => return Ok(Reply::Pass),
         };
         self.former.iter().try_for_each(|former| former.check(call))?;
-        if let Some(reply) = self.without_path(process, &request) {
+        if let Some(reply) = self.without_path(call, process, &request) {
             return reply;
         }
         if matches!(&request, Asked::MakeDir { at, .. } if self.urls.would_be_hidden(&at.path)) {
@@ -531,12 +531,8 @@ impl Server {
             Asked::Watch { watcher, mask, .. } => self.watch(process, found, watcher, mask).map(Reply::Value),
             Asked::FileHandle { .. } => Err(Errno::EOPNOTSUPP.into()),
             Asked::Bind { .. } | Asked::Connect { .. } => Err(Errno::EOPNOTSUPP.into()),
-            Asked::Rename { .. }
-            | Asked::Link { .. }
-            | Asked::CurrentDir { .. }
-            | Asked::Sync { .. }
-            | Asked::List { .. }
-            | Asked::Control { .. } => Ok(Reply::Pass),
+            // They name no file, or two.
+            _ => Ok(Reply::Pass),
         }
     }
 

@@ -11,15 +11,17 @@ use crate::notify::mirror::os;
 use crate::notify::names::{as_path, is_gone};
 use crate::notify::process::Process;
 use crate::notify::server::{Reply, Server};
+use crate::notify::source::Call;
 use outrigger_core::{Errno, Result};
-use rustix::fs::{FileType, SeekFrom, Stat, seek};
+use rustix::fs::{CWD, FileType, Mode, OFlags, SeekFrom, Stat, openat, seek};
+use rustix::io::Errno as Os;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::Hasher;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
 /// Where names of the overlay begin: farther than the kernel counts in directories that it numbers.
@@ -53,7 +55,13 @@ struct Above {
 
 impl Server {
     /// The answer to getdents64(2).
-    pub(in crate::notify) fn list(&self, process: Process, file: i32, to: u64, size: u64) -> Result<Reply> {
+    pub(in crate::notify) fn list(
+        &self,
+        call: &Call,
+        process: Process,
+        file: i32,
+        (to, size): (u64, u64),
+    ) -> Result<Reply> {
         let overlay = self.names.overlay().ok_or(Errno::EIO)?;
         let path = process.file(file)?;
         let listed = match overlay.shown(&path) {
@@ -65,7 +73,7 @@ impl Server {
         if let Listed::AsItIs = listed {
             return Ok(Reply::Pass);
         }
-        let dir = shared(process, file)?;
+        let (dir, is_shared) = opened(process, file)?;
         let before = os(seek(&dir, SeekFrom::Current(0)))?;
         let mut buffer = vec![0; (size as usize).min(SIZE_MAX)];
         let entries = match &listed {
@@ -79,15 +87,28 @@ impl Server {
             os(seek(&dir, SeekFrom::Start(before)))?;
             return Err(error);
         }
+        if !is_shared {
+            let close = process.opened(file)?.0 & libc::O_CLOEXEC != 0;
+            self.source.replace(call, file, dir.as_fd(), close)?;
+        }
         Ok(Reply::Value(entries.len() as i64))
     }
 }
 
-/// The open directory of a program, with the place where it is in it.
-fn shared(process: Process, file: i32) -> Result<OwnedFd> {
+/// The open directory of a program, with the place where it is in it, and whether that is shared with the program. Containers may refuse
+/// that; it is opened once more then, and put in the place of the former one afterwards.
+fn opened(process: Process, file: i32) -> Result<(OwnedFd, bool)> {
     let pid = Pid::from_raw(process.number()?).ok_or(Errno(libc::ESRCH))?;
     let pid = os(pidfd_open(pid, PidfdFlags::empty()))?;
-    os(pidfd_getfd(pid, file, PidfdGetfdFlags::empty()))
+    match pidfd_getfd(pid, file, PidfdGetfdFlags::empty()) {
+        Err(Os::PERM | Os::NOSYS) => {}
+        shared => return Ok((os(shared)?, true)),
+    }
+    let link = format!("/proc/{}/fd/{file}", process.thread);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = os(openat(CWD, link, flags, Mode::empty()))?;
+    os(seek(&dir, SeekFrom::Start(process.opened(file)?.1)))?;
+    Ok((dir, false))
 }
 
 /// Reads entries until some are to be seen, or there are no more.
