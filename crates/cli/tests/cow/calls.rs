@@ -239,11 +239,18 @@ if os.fork() == 0:
 #[test]
 fn what_the_user_gave_for_writing_is_written() {
     let Some(place) = place(VIA) else { return };
-    let script = "echo one; echo two >>/dev/stdout; echo three >>/dev/fd/1; echo four >>/proc/self/fd/1; echo new >new";
-    let run = format!("exec {} run --via {VIA} --cow=kept sh -ec 'cd here; {script}' >>given", PROGRAM);
+    let script =
+        "echo one; echo two >>/dev/stdout; echo three >>/dev/fd/1; echo four >>/proc/self/fd/1; echo new >new
+        echo no >>/proc/$outside/fd/9";
+    // What another process has open is not given, though it may be the same file.
+    let run = format!(
+        "exec 9>>theirs; export outside=$$; {PROGRAM} run --via {VIA} --cow=kept sh -ec 'cd here; {script}' >>given; exit $?"
+    );
     place.run_as("sh", &["-c", &run]).ok();
+    assert_eq!(fs::read_to_string(place.at("theirs")).unwrap(), "");
     assert_eq!(fs::read_to_string(place.at("given")).unwrap(), "one\ntwo\nthree\nfour\n");
-    assert_eq!(changes(&place, "here"), ["added    new"]);
+    let theirs = format!("modified {} (content, time)", place.at("theirs").display());
+    assert_eq!(changes(&place, "here"), ["added    new", &theirs]);
 }
 
 /// A directory is listed while names in it come and go. Where the server may not share descriptors, as in containers, it is the same.

@@ -99,6 +99,13 @@ impl Process {
         })
     }
 
+    /// Whether a link in /proc is one of its own.
+    pub(crate) fn has(self, link: &[u8]) -> bool {
+        let number = link.strip_prefix(b"/proc/").and_then(|rest| rest.split(|&byte| byte == b'/').next());
+        let number = number.and_then(|number| std::str::from_utf8(number).ok()?.parse::<i32>().ok());
+        number.is_some_and(|number| number == self.thread || self.number().is_ok_and(|own| own == number))
+    }
+
     /// Whether other threads may change its working directory and its descriptors.
     pub(crate) fn has_threads(self) -> bool {
         status(self.thread, "Threads:").is_ok_and(|count| count != "1")

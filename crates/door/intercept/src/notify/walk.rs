@@ -281,7 +281,8 @@ impl Walk<'_> {
                 // Files that are open, and have no path.
                 let is_refused = self.how.resolve & libc::RESOLVE_NO_MAGICLINKS != 0;
                 if is_magic && changes {
-                    if apart::is_free(&next, &target, self.how.opens)? {
+                    let may_open = self.how.opens && self.process.has(&next);
+                    if apart::is_free(&next, &target, may_open)? {
                         return Ok(self.stop(next));
                     }
                     // By its path, the file that is changed is the one that was looked at.
