@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger attach` and `outrigger detach`: trees for a program that runs.
 
-use super::run::via::{Via, serve};
+use super::run::via::{Via, client, serve};
 use super::run::{CLOSE_DEADLINE, POLL, Trees, is_in, session, tree};
 use crate::context::Context;
 use crate::run::Run;
 use crate::status::{Exits, Failure};
 use crate::trees::Tree;
 use clap::Args;
-use outrigger_core::{Error, lock};
-use outrigger_door_intercept::{Caught, Kept, Launch, Launched, Namespace, Notified, Start, detach_kept};
+use outrigger_core::{Error, Groups, lock};
+use outrigger_door_intercept::{
+    Caught, Kept, Launch, Launched, Namespace, Notified, Start, View, detach_kept,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -102,13 +104,9 @@ impl Run for Attach {
         match begin(via, &launch, process).map_err(refused)? {
             Begun::Namespace(launched) => in_namespace(context, &tree, launched, process)?,
             Begun::Seccomp(kept) => {
-                let notified = serve(
-                    context,
-                    &tree,
-                    (&launch.prefixes, urls),
-                    (Caught::Filtered(kept), Self::NAME),
-                    false,
-                )?;
+                let client = client(context, &tree, Groups::UNKNOWN);
+                let view = View { prefixes: &launch.prefixes, urls, client, apart: None };
+                let notified = serve(view, (Caught::Filtered(kept), Self::NAME), false)?;
                 answer(&notified, process).map_err(|error| refused(Error::from(error).to_string()))?;
                 let lost = notified.finish();
                 if !lost.is_empty() {

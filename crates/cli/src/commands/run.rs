@@ -14,9 +14,9 @@ use crate::tree_options::TreeOptions;
 use crate::trees::{Many, Tree};
 use audit::Audit;
 use clap::Args;
-use outrigger_core::{Error, Runtime, Service, Stack};
+use outrigger_core::{Error, Groups, Runtime, Service, Stack};
 use outrigger_door_fuse::{Connection, Options, Session};
-use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Scheme, Start, Urls};
+use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Scheme, Start, Urls, View};
 use outrigger_host::allow_descriptors;
 use outrigger_layer_demux::{Demux, Options as DemuxOptions};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
@@ -95,12 +95,17 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 ///
 ///     outrigger run --cow -- make install && outrigger diff
 ///
+/// Where no namespace can be made, this is done by answers to system calls, too (--via
+/// seccomp): nothing that changes a real file is left to the kernel, and programs of 32 bits,
+/// mount(2) and chroot(2) are refused. What is open for reading when a file is changed stays
+/// the real one.
+///
 /// /proc, /sys, /dev and /run stay those of the system. Trees stand under their prefixes as
 /// without --cow, but are read only (EROFS): they have no overlay, and nothing outside
 /// changes. LOCATIONs are those of real files, not of files in the overlay.
 ///
 /// --audit writes a line of JSON for each operation of the program on what is served: with
-/// --cow all local files, too. Fields are those of `outrigger trace --json`: time (seconds since
+/// --cow all local files, too, of which by seccomp only those that are changed. Fields are those of `outrigger trace --json`: time (seconds since
 /// 1970), id, pid, uid, op, paths, args, state (done, failed, dropped), us (how long it
 /// took), and result and bytes, or error (as ENOENT). Content is not in it. FILE is made
 /// for its user only; - is standard error.
@@ -124,7 +129,7 @@ pub struct Run {
     )]
     cow: Option<Option<PathBuf>>,
     /// How the program comes to see trees.
-    #[arg(long, value_name = "MECHANISM", default_value = "auto", conflicts_with = "cow")]
+    #[arg(long, value_name = "MECHANISM", default_value = "auto")]
     via: Via,
     /// By seccomp, have the server answer all calls with paths, also of local files.
     #[arg(long)]
@@ -180,7 +185,7 @@ impl crate::run::Run for Run {
             Some(overlay) => Start::Whole { empty: overlay.path().to_owned(), command: self.command },
             None => Start::Program(self.command),
         };
-        let via = if overlay.is_some() { Via::Namespace } else { self.via.with_urls(self.trees.urls)? };
+        let via = self.via.with_urls(self.trees.urls)?;
         let urls = self.trees.urls_of(&prefixes);
         let launch = Launch { prefixes, start };
         // By the gate, a program finds by itself that there is no local directory 'https:'.
@@ -188,10 +193,15 @@ impl crate::run::Run for Run {
         let status = match via.begin(&launch, self.verbose, gate)? {
             Begun::Namespace(launched) => serve(context, &seen, launched)?,
             Begun::Seccomp(filtered) => {
-                via::answer_filtered(context, &seen.tree, (&launch.prefixes, urls), filtered, self.verbose)?
+                let apart = overlay.as_ref().map(|overlay| cow::apart(context, overlay, &seen.tree));
+                let client = via::client(context, seen.trees(), Groups::UNKNOWN);
+                let view = View { prefixes: &launch.prefixes, urls, client, apart: apart.transpose()? };
+                via::answer_filtered(context, view, filtered, self.verbose)?
             }
             Begun::Ptrace(traced) => {
-                via::answer_traced(context, &seen.tree, (&launch.prefixes, urls), traced, self.verbose)?
+                let client = via::client(context, seen.trees(), Groups::UNKNOWN);
+                let view = View { prefixes: &launch.prefixes, urls, client, apart: None };
+                via::answer_traced(context, view, traced, self.verbose)?
             }
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
@@ -220,9 +230,14 @@ impl Seen {
         iter::once(&mut self.tree).chain(&mut self.within)
     }
 
+    /// The root of all trees, if there are any.
+    fn trees(&self) -> &Tree {
+        self.within.as_ref().unwrap_or(&self.tree)
+    }
+
     /// The trees that were opened for it.
     fn many(&self) -> Option<&Many> {
-        self.within.as_ref().unwrap_or(&self.tree).many.as_ref()
+        self.trees().many.as_ref()
     }
 }
 

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `run --cow` with trees under prefixes: they are seen, and only local files change.
 
-use crate::support::{PROGRAM, Place, Said, has};
-use crate::{all, changes, place};
+use crate::support::{PROGRAM, Said, has};
+use crate::{Cow, all, changes, place};
 use outrigger_remote::{HOST, Sshd};
 use serde_json::Value;
 use std::fs;
 
 /// Runs a script in `here` with the overlay `kept`, and `there` under `/data`.
-fn mapped(place: &Place, options: &[&str], script: &str) -> Said {
+fn mapped(place: &Cow, options: &[&str], script: &str) -> Said {
     let script = format!("cd here; {script}");
-    let words = ["run", "--cow=kept", "--no-hosts", "--map", "/data=there"];
+    let words = ["run", "--via", place.via, "--cow=kept", "--no-hosts", "--map", "/data=there"];
     place.run(&[&words, options, &["--", "sh", "-ec", &script]].concat())
 }
 
-#[test]
-fn a_tree_is_copied_into_the_overlay_and_stays_as_it_is() {
-    let Some(place) = place() else { return };
+pub fn a_tree_is_copied_into_the_overlay_and_stays_as_it_is(via: &'static str) {
+    let Some(place) = place(via) else { return };
     let before = all(&place, "there");
     let script = "cat /data/tree/one; cp -a /data/tree/sub copy; diff -r copy /data/tree/sub; cd /data/tree/sub; pwd; /bin/pwd; ls -d /data
         cat $OLDPWD/many/a";
@@ -31,7 +30,7 @@ fn a_tree_is_copied_into_the_overlay_and_stays_as_it_is() {
 
 #[test]
 fn a_tree_refuses_changes_and_so_does_the_way_to_it() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     let before = all(&place, "there");
     let script = "for change in 'touch /data/new' 'rm /data/tree/one' 'chmod 600 /data/tree/one' 'mkdir /data/dir' 'touch /way/x' 'mkdir /way/dir'
         do $change 2>&1 | grep -c 'Read-only file system'; done
@@ -49,9 +48,8 @@ fn a_tree_refuses_changes_and_so_does_the_way_to_it() {
     assert_eq!((all(&place, "there"), changes(&place, "here")), (before, Vec::new()));
 }
 
-#[test]
-fn a_rename_across_the_border_is_one_between_disks() {
-    let Some(place) = place() else { return };
+pub fn a_rename_across_the_border_is_one_between_disks(via: &'static str) {
+    let Some(place) = place(via) else { return };
     if !has("python3") {
         return;
     }
@@ -66,7 +64,7 @@ for one, other in ((\"many/a\", \"/data/new\"), (\"/data/many/a\", \"new\")):
 
 #[test]
 fn a_tree_covers_a_directory_and_stands_in_another_tree() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     let covered = format!("{}=there/many", place.at("here/tree").display());
     let options = ["--map", &covered, "--map", "/data/empty=there/tree"];
     let seen =
@@ -90,9 +88,8 @@ fn a_tree_covers_a_directory_and_stands_in_another_tree() {
     place.run(&["discard", "kept"]).ok();
 }
 
-#[test]
-fn a_build_reads_a_tree_and_writes_to_the_overlay() {
-    let Some(place) = place() else { return };
+pub fn a_build_reads_a_tree_and_writes_to_the_overlay(via: &'static str) {
+    let Some(place) = place(via) else { return };
     if !has("cc") || !has("make") {
         return;
     }
@@ -106,7 +103,7 @@ fn a_build_reads_a_tree_and_writes_to_the_overlay() {
 
 #[test]
 fn an_audit_shows_trees_by_their_prefixes_and_local_files() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     mapped(&place, &["--audit", "audit"], "cat /data/tree/one >new").ok();
     let text = fs::read_to_string(place.at("audit")).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -121,7 +118,7 @@ fn an_audit_shows_trees_by_their_prefixes_and_local_files() {
 
 #[test]
 fn layers_and_options_are_those_of_trees() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     let seen = mapped(&place, &["--layer", "trace"], "cat many/a /data/many/a");
     assert!(seen.err.contains("lookup /many/a") && !seen.err.contains("here"), "{seen:?}");
     let none =
@@ -132,13 +129,13 @@ fn layers_and_options_are_those_of_trees() {
 
 #[test]
 fn the_file_of_mounts_and_hosts_count() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     if let Some(missing) = Sshd::missing() {
         assert!(std::env::var_os("CI").is_none(), "{missing} must be here");
         eprintln!("SKIPPED: there is no {missing}");
         return;
     }
-    let place = place.trusting();
+    let place = place.place.trusting();
     fs::create_dir(place.at("sshd")).unwrap();
     let sshd = Sshd::start(place.at("sshd")).unwrap();
     place.file("config", format!("/mine '{HOST}:{}' rw\n", place.at("there").display()));
@@ -156,7 +153,7 @@ fn the_file_of_mounts_and_hosts_count() {
 
 #[test]
 fn a_user_without_privileges_has_both() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     if !has("setpriv") || !has("unshare") {
         return;
     }

@@ -7,7 +7,7 @@ use std::fs;
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     let said = place.run(&["run", "--cow=here", "true"]).refused(125);
     assert!(said.contains("not an overlay"), "{said}");
     assert_eq!(place.run(&["run", "--cow=kept", "--urls", "true"]).code, Some(125));
@@ -19,7 +19,7 @@ fn what_does_not_fit_is_refused() {
 
 #[test]
 fn what_is_mounted_where_a_program_removed_a_directory_stays() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     let script = format!(
         "cd here; mkdir src; echo precious >src/file; mount --bind src empty
         {PROGRAM} run --cow=../kept -- sh -ec 'mv empty moved; rm -r tree'
@@ -33,7 +33,7 @@ fn what_is_mounted_where_a_program_removed_a_directory_stays() {
 
 #[test]
 fn an_overlay_of_another_user_is_refused() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     apart(&place, "here", "echo more >>tree/one").ok();
     place.run_as("chown", &["-R", "nobody", "kept"]).ok();
     for command in ["diff", "commit", "discard"] {
@@ -50,7 +50,7 @@ fn an_overlay_of_another_user_is_refused() {
 /// A commit that this user can never complete begins with nothing.
 #[test]
 fn what_cannot_be_committed_is_refused_before_anything_is_done() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("namespace") else { return };
     if !has("setpriv") || !has("unshare") {
         return;
     }

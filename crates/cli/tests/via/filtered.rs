@@ -38,15 +38,12 @@ fn what_a_server_leaves_that_was_killed_is_removed_and_what_was_written_kept() {
 }
 
 #[test]
-fn a_second_filter_and_overlays_are_refused_with_a_reason() {
+fn a_second_filter_is_refused_with_a_reason() {
     let place = place();
     let inner = format!("{PROGRAM} run --via seccomp --no-hosts --map /more=tree cat /more/sub/file");
     let said = run(&place, &[], &["sh", "-c", &inner]);
     assert_eq!(said.code, Some(125), "{said:?}");
     assert!(said.err.contains("answered by another one"), "{said:?}");
-    let cow = place.run(&["run", "--via", "seccomp", "--cow", "true"]);
-    assert_eq!(cow.code, Some(125), "{cow:?}");
-    assert!(cow.err.contains("--cow"), "{cow:?}");
 }
 
 #[test]

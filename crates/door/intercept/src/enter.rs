@@ -3,7 +3,7 @@
 
 use crate::attach::{Target, detach};
 use crate::failed;
-use crate::launch::Prefix;
+use crate::launch::{Filter, Prefix};
 #[cfg(target_arch = "x86_64")]
 use crate::mover::move_process;
 use crate::namespace::isolate;
@@ -11,8 +11,8 @@ use crate::proc::status;
 use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
 use crate::{
-    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, INJECT, KEEP, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE,
-    NAME, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, STOPS_AT_ALL, STOPS_AT_PATHS, TRACE, WHOLE,
+    ATTACH, DETACH, EXECUTE, GO, INJECT, KEEP, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME,
+    NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, STOPS_AT_ALL, STOPS_AT_PATHS, TRACE, WHOLE,
 };
 use outrigger_host::{MountEntry, receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};
@@ -55,7 +55,7 @@ enum Wanted {
     /// The same, where the tree is the root directory; this directory is empty there.
     Whole { empty: PathBuf, program: OsString, arguments: Vec<OsString> },
     /// A program whose system calls the server answers.
-    Filtered { gate: bool, program: OsString, arguments: Vec<OsString> },
+    Filtered { filter: Filter, program: OsString, arguments: Vec<OsString> },
     /// A program that the server traces.
     Traced { program: OsString, arguments: Vec<OsString> },
     /// A process that runs. If it is to be moved, another process is asked for that.
@@ -84,9 +84,11 @@ impl Order {
         let pid = || first.to_str()?.parse().ok();
         let wanted = match what.to_str()? {
             EXECUTE => Wanted::Program { program: first, arguments: arguments.collect() },
-            FILTER | GATE => {
-                Wanted::Filtered { gate: what == GATE, program: first, arguments: arguments.collect() }
-            }
+            order if Filter::of(order).is_some() => Wanted::Filtered {
+                filter: Filter::of(order)?,
+                program: first,
+                arguments: arguments.collect(),
+            },
             TRACE => Wanted::Traced { program: first, arguments: arguments.collect() },
             WHOLE => {
                 let program = arguments.next()?;
@@ -117,8 +119,8 @@ impl Order {
                 enter(|| show_whole(socket, empty, &self.prefixes)).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
-            Wanted::Filtered { gate, program, arguments } => {
-                enter_filter(socket, *gate).map_err(not_started)?;
+            Wanted::Filtered { filter, program, arguments } => {
+                enter_filter(socket, *filter).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
             Wanted::Traced { program, arguments } => {
@@ -179,9 +181,15 @@ fn return_to(here: Option<PathBuf>) -> Result<(), String> {
 
 /// Has the server answer the system calls of this process, from the moment when it says so.
 #[cfg(target_arch = "x86_64")]
-fn enter_filter(socket: &OwnedFd, gate: bool) -> Result<(), String> {
+fn enter_filter(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
     let here = std::env::current_dir().ok();
-    let listener = crate::notify::install(gate)?;
+    if filter == Filter::Apart {
+        // The kernel would write what is left of a program that crashes to the real directory.
+        let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+        rustix::process::setrlimit(rustix::process::Resource::Core, none)
+            .map_err(failed("the size of core files"))?;
+    }
+    let listener = crate::notify::install(filter)?;
     send_with(socket, LISTENING, &[listener.as_fd()]).map_err(failed("the server is gone"))?;
     drop(listener);
     wait(socket)?;
@@ -234,7 +242,7 @@ fn keep_sent(socket: &OwnedFd, pid: u32) -> Result<(), String> {
 
 /// Which system calls there are is known of one kind of processor.
 #[cfg(not(target_arch = "x86_64"))]
-fn enter_filter(_: &OwnedFd, _: bool) -> Result<(), String> {
+fn enter_filter(_: &OwnedFd, _: Filter) -> Result<(), String> {
     Err("system calls are answered on x86-64 only".to_owned())
 }
 

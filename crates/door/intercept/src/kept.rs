@@ -25,6 +25,9 @@ pub(crate) const ATTACH_TO: &[u8] = b"a";
 pub(crate) const DETACH: &[u8] = b"d";
 /// Said by the server after that: what programs wrote is stored.
 pub(crate) const STORED: &[u8] = b"s";
+/// What a server says first of what it shows: whether others may go on without it.
+const OPEN: &str = "open";
+const CLOSED: &str = "closed";
 /// Said to a process that wants to be the server: there is one.
 pub(crate) const BUSY: &[u8] = b"busy";
 /// How many processes may wait for the keeper.
@@ -56,6 +59,8 @@ pub(crate) struct Link(OwnedFd);
 pub(crate) struct Shows {
     pub(crate) mirror: PathBuf,
     pub(crate) prefixes: Vec<Prefix>,
+    /// Whether nothing can be done without the server, nor by another one.
+    pub(crate) is_closed: bool,
 }
 
 /// The address of the keeper of a process. Each network namespace has its own addresses, and there is nothing to be removed.
@@ -179,19 +184,28 @@ impl Shows {
     pub(crate) const SIZE_MAX: usize = 64 << 10;
 
     fn message(&self) -> Vec<u8> {
+        let closed = if self.is_closed { CLOSED } else { OPEN };
         let paths = self.prefixes.iter().flat_map(|Prefix { path, name }| [path.as_os_str(), name]);
-        let all: Vec<&[u8]> =
-            [self.mirror.as_os_str()].into_iter().chain(paths).map(OsStrExt::as_bytes).collect();
+        let all: Vec<&[u8]> = [OsStr::new(closed), self.mirror.as_os_str()]
+            .into_iter()
+            .chain(paths)
+            .map(OsStrExt::as_bytes)
+            .collect();
         all.join(&0)
     }
 
     pub(crate) fn parse(message: &[u8]) -> Option<Self> {
         let mut parts = message.split(|&byte| byte == 0).map(|part| OsString::from_vec(part.to_vec()));
+        let is_closed = match parts.next()?.to_str()? {
+            CLOSED => true,
+            OPEN => false,
+            _ => return None,
+        };
         let (mirror, mut prefixes) = (parts.next()?.into(), Vec::new());
         while let Some(path) = parts.next() {
             prefixes.push(Prefix { path: path.into(), name: parts.next()? });
         }
-        Some(Shows { mirror, prefixes })
+        Some(Shows { mirror, prefixes, is_closed })
     }
 }
 
@@ -225,9 +239,11 @@ mod tests {
     fn the_keeper_reads_what_the_server_shows() {
         let prefix = |path: &str, name: &str| Prefix { path: path.into(), name: name.into() };
         for prefixes in [vec![], vec![prefix("/data", "map-0"), prefix("/a b", "map-1")]] {
-            let shows = Shows { mirror: "/tmp/copies".into(), prefixes };
-            assert_eq!(Shows::parse(&shows.message()), Some(shows));
+            for is_closed in [false, true] {
+                let shows = Shows { mirror: "/tmp/copies".into(), prefixes: prefixes.clone(), is_closed };
+                assert_eq!(Shows::parse(&shows.message()), Some(shows));
+            }
         }
-        assert_eq!(Shows::parse(b"/tmp\0/data"), None);
+        assert_eq!((Shows::parse(b"open\0/tmp\0/data"), Shows::parse(b"/tmp")), (None, None));
     }
 }

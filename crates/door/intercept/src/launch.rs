@@ -3,7 +3,7 @@
 
 use crate::failed;
 use crate::{
-    ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME,
+    APART, ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME,
     STOPS_AT_ALL, STOPS_AT_PATHS, TRACE, Tracer, WHOLE,
 };
 use outrigger_host::{Confined, give_umask_back, receive_with, send_with, take_umask};
@@ -74,6 +74,36 @@ pub struct Launched {
     pub waiting: Waiting,
 }
 
+/// Which calls of a program are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filter {
+    /// Those with paths.
+    Plain,
+    /// The same, but for those by which programs reach local files by themselves.
+    Gate,
+    /// Also what changes files in other ways, and what might is refused.
+    Apart,
+}
+
+impl Filter {
+    /// All of them.
+    const ALL: [Filter; 3] = [Filter::Plain, Filter::Gate, Filter::Apart];
+
+    /// The order to execute a program under it.
+    fn order(self) -> &'static str {
+        match self {
+            Filter::Plain => FILTER,
+            Filter::Gate => GATE,
+            Filter::Apart => APART,
+        }
+    }
+
+    /// The one that an order is about.
+    pub(crate) fn of(order: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|filter| filter.order() == order)
+    }
+}
+
 /// A program whose system calls with paths are answered by who holds the listener; it waits for that.
 #[derive(Debug)]
 pub struct Filtered {
@@ -88,15 +118,15 @@ pub struct Filtered {
 }
 
 impl Filtered {
-    /// Starts the process that becomes the program, and waits until it is under the filter. With `gate`, programs may reach local files by
-    /// themselves.
+    /// Starts the process that becomes the program, and waits until it is under the filter.
     ///
     /// The caller has no other threads that start processes: these would inherit a socket.
     ///
     /// # Errors
     /// A sentence about what this system did not permit.
-    pub fn start(command: &[OsString], gate: bool) -> Result<Self, String> {
-        let (mut child, socket) = start(&[], if gate { GATE } else { FILTER }, command)?;
+    pub fn start(command: &[OsString], filter: Filter) -> Result<Self, String> {
+        let (mut child, socket) = start(&[], filter.order(), command)?;
+        let gate = filter == Filter::Gate;
         match receive_listener(&socket) {
             Ok(listener) => Ok(Filtered { child, listener, waiting: Waiting { socket, moves: None }, gate }),
             Err(why) => {

@@ -47,10 +47,12 @@ mod whole;
 pub use elsewhere::Notified;
 pub use enter::{is_enter, run};
 pub use kept::{Kept, detach_kept};
-pub use launch::{Filtered, Launch, Launched, Namespace, Prefix, Start, Traced, Waiting, no_directory};
+pub use launch::{
+    Filter, Filtered, Launch, Launched, Namespace, Prefix, Start, Traced, Waiting, no_directory,
+};
 pub use mountpoints::Mountpoints;
 #[cfg(target_arch = "x86_64")]
-pub use notify::{Caught, Notified, Tracer};
+pub use notify::{Apart, Caught, Notified, Tracer, View};
 pub use one_user::OneUser;
 pub use urls::{Scheme, Url, Urls};
 
@@ -70,6 +72,8 @@ const WHOLE: &str = "whole";
 const FILTER: &str = "filter";
 /// The same, if the program may reach local files by itself.
 const GATE: &str = "gate";
+/// The same, if its changes of local files are kept apart.
+const APART: &str = "apart";
 /// The order to execute a program that the server traces.
 const TRACE: &str = "trace";
 /// The order to prepare a namespace for a process.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The root directory of this machine with an overlay on it.
 
+use super::{failed, via};
 use crate::context::Context;
 use crate::cow::Overlay;
 use crate::status::Failure;
 use crate::trees::{Tree, directory_of_machine};
 use outrigger_client::{Client, Follow};
-use outrigger_core::{Attr, Clock, Errno, Error, Runtime, Service, Stack};
-use outrigger_door_intercept::{Mountpoints, OneUser, Prefix, no_directory};
+use outrigger_core::{Attr, Clock, Errno, Error, Groups, Runtime, Service, Stack};
+use outrigger_door_intercept::{Apart, Mountpoints, OneUser, Prefix, no_directory};
 use outrigger_layer_permissions::Permissions;
 use outrigger_layer_union::{Options, Union};
+use rustix::process::getgroups;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -40,6 +42,18 @@ pub(super) fn tree(context: &Context, overlay: &Overlay) -> Result<Tree, Failure
     }
     let service: Arc<dyn Service> = stack.map(Stack::service).map_err(|error| failed(error.to_string()))?;
     Ok(Tree::of_machine(service))
+}
+
+/// The same tree for a program whose calls are answered.
+///
+/// # Errors
+/// A sentence about what is not known of this user.
+pub(super) fn apart(context: &Context, overlay: &Overlay, tree: &Tree) -> Result<Apart, Failure> {
+    let groups = getgroups().map_err(|error| failed(error.into()))?;
+    let groups: Vec<u32> = groups.into_iter().map(|group| group.as_raw()).collect();
+    let client = via::client(context, tree, Groups::of(&groups));
+    let (dir, upper) = (overlay.path().to_owned(), overlay.upper());
+    Ok(Apart { client, dir, upper, own_copies: OneUser::is_needed() })
 }
 
 /// The names in the root directory that the program sees, and directories for trees in it.

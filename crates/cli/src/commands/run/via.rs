@@ -7,9 +7,9 @@ use crate::status::Failure;
 use crate::trees::Tree;
 use clap::ValueEnum;
 use outrigger_client::{Client, Settings};
-use outrigger_core::{Credentials, Runtime};
+use outrigger_core::{Credentials, Groups, Runtime};
 use outrigger_door_intercept::{
-    Caught, Filtered, Kept, Launch, Launched, Notified, Prefix, Start, Traced, Tracer, Urls, Waiting,
+    Caught, Filter, Filtered, Kept, Launch, Launched, Notified, Start, Traced, Tracer, View, Waiting,
 };
 use outrigger_host::{allow_descriptors, users_state};
 use rustix::event::Timespec;
@@ -94,13 +94,19 @@ impl Via {
         if self == Via::Namespace {
             return launch.start().map(Begun::Namespace);
         }
-        let Start::Program(command) = &launch.start else {
-            return Err("only in a namespace can all files be those of a tree".to_owned());
-        };
-        launch.prefixes.iter().try_for_each(|prefix| prefix.check(&launch.prefixes))?;
-        match self {
-            Via::Ptrace => Traced::start(command).map(Begun::Ptrace),
-            _ => Filtered::start(command, gate).map(Begun::Seccomp),
+        match (self, &launch.start) {
+            (Via::Ptrace, Start::Whole { .. }) => Err("--cow takes a namespace, or seccomp".to_owned()),
+            // Where trees can stand in the overlay was looked at.
+            (_, Start::Whole { command, .. }) => Filtered::start(command, Filter::Apart).map(Begun::Seccomp),
+            (_, Start::Program(command)) => {
+                launch.prefixes.iter().try_for_each(|prefix| prefix.check(&launch.prefixes))?;
+                let filter = if gate { Filter::Gate } else { Filter::Plain };
+                match self {
+                    Via::Ptrace => Traced::start(command).map(Begun::Ptrace),
+                    _ => Filtered::start(command, filter).map(Begun::Seccomp),
+                }
+            }
+            (_, Start::Process(_)) => Err("only a program that is started has its calls answered".to_owned()),
         }
     }
 
@@ -151,8 +157,7 @@ impl Program {
 /// Answers the calls of a program that is under a filter, and of what it starts, until all have ended.
 pub fn answer_filtered(
     context: &Context,
-    tree: &Tree,
-    shown: (&[Prefix], Urls),
+    view: View<'_>,
     filtered: Filtered,
     verbose: bool,
 ) -> Result<ExitStatus, Failure> {
@@ -162,21 +167,20 @@ pub fn answer_filtered(
     let pid = child.id();
     let kept = Kept::start(pid, &listener).map_err(not_served)?;
     drop(listener);
-    let begin = || serve(context, tree, shown, (Caught::Filtered(kept), COMMAND), gate);
+    let begin = || serve(view, (Caught::Filtered(kept), COMMAND), gate);
     answer(context, begin, (Program::Filtered(child), pid, waiting), verbose)
 }
 
 /// The same for one that is traced.
 pub fn answer_traced(
     context: &Context,
-    tree: &Tree,
-    shown: (&[Prefix], Urls),
+    view: View<'_>,
     traced: Traced,
     verbose: bool,
 ) -> Result<ExitStatus, Failure> {
     let Traced { tracer, pid, waiting } = traced;
     let caught = Caught::Traced(Arc::clone(&tracer));
-    let begin = || serve(context, tree, shown, (caught, COMMAND), false);
+    let begin = || serve(view, (caught, COMMAND), false);
     answer(context, begin, (Program::Traced(tracer), pid, waiting), verbose)
 }
 
@@ -230,23 +234,21 @@ fn not_served(why: String) -> Failure {
     Failure::serious(format!("the trees cannot be served: {why}"))
 }
 
-/// Answers calls for a command with what is in a tree.
-pub fn serve(
-    context: &Context,
-    tree: &Tree,
-    (prefixes, urls): (&[Prefix], Urls),
-    calls: (Caught, &'static str),
-    gate: bool,
-) -> Result<Notified, Failure> {
+/// Answers calls for a command with what is shown.
+pub fn serve(view: View<'_>, calls: (Caught, &'static str), gate: bool) -> Result<Notified, Failure> {
+    Notified::serve(calls, view, &std::env::temp_dir(), unsaved(), gate).map_err(not_served)
+}
+
+/// Asks a tree for programs of this user, in these groups.
+pub fn client(context: &Context, tree: &Tree, groups: Groups) -> Client {
     let runtime = Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let settings = Settings {
-        cred: Credentials::new(uid, gid),
+        cred: Credentials { groups, ..Credentials::new(uid, gid) },
         timeout: context.options().timeout.filter(|timeout| !timeout.is_zero()),
         ..Settings::default()
     };
-    let client = Client::new(Arc::clone(&tree.service), runtime, settings);
-    Notified::serve(calls, prefixes, urls, client, &std::env::temp_dir(), unsaved(), gate).map_err(not_served)
+    Client::new(Arc::clone(&tree.service), runtime, settings)
 }
 
 /// Waits for the program. A thread that stops it for a moment (ptrace) is the one to wait for that, so its end alone is waited for here.

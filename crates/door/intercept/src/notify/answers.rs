@@ -6,6 +6,7 @@ use super::mirror::os;
 use super::names::{DELETED, Found};
 use super::process::Process;
 use super::server::{Reply, Server};
+use super::source::Call;
 use libc::{AT_SYMLINK_NOFOLLOW, X_OK};
 use outrigger_client::Inode;
 use outrigger_core::attr::MODE_KIND;
@@ -38,18 +39,59 @@ fn bytes_of<T>(call: impl FnOnce(*mut T) -> libc::c_int, patch: impl FnOnce(&mut
     Ok(unsafe { std::slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) }.to_vec())
 }
 
+/// What stat(2) says of a file, but for what `patch` changes.
+pub(crate) fn stat_of(path: &Path, patch: impl FnOnce(&mut libc::stat)) -> Result<Vec<u8>> {
+    let path = c_path(path)?;
+    bytes_of(
+        // SAFETY: the path ends with NUL, and the kernel fills in the structure.
+        |to| unsafe { libc::fstatat(libc::AT_FDCWD, path.as_ptr(), to, AT_SYMLINK_NOFOLLOW) },
+        patch,
+    )
+}
+
+/// What statx(2) says of a file, but for what `patch` changes.
+pub(crate) fn statx_of(
+    path: &Path,
+    flags: i32,
+    mask: u32,
+    patch: impl FnOnce(&mut libc::statx),
+) -> Result<Vec<u8>> {
+    let path = c_path(path)?;
+    let flags = flags & !libc::AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
+    bytes_of(
+        // SAFETY: the path ends with NUL, and the kernel fills in the structure.
+        |to| unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, to) },
+        patch,
+    )
+}
+
+/// What statfs(2) says of a file, but for what `patch` changes.
+pub(crate) fn statfs_of(path: &Path, patch: impl FnOnce(&mut libc::statfs)) -> Result<Vec<u8>> {
+    let path = c_path(path)?;
+    bytes_of(
+        // SAFETY: the path ends with NUL, and the kernel fills in the structure.
+        |to| unsafe { libc::statfs(path.as_ptr(), to) },
+        patch,
+    )
+}
+
 fn c_path(path: &Path) -> Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?)
 }
 
 /// The error that the kernel gives for extended attributes that a tree does not have.
-fn without(error: Error) -> Error {
+pub(crate) fn without(error: Error) -> Error {
     if error.errno == Errno::ENOSYS { Errno::EOPNOTSUPP.into() } else { error }
 }
 
 impl Server {
     /// Answers what is asked about no path, and what is a path in the mirror already.
-    pub(crate) fn without_path(self: &Arc<Self>, process: Process, request: &Asked) -> Option<Result<Reply>> {
+    pub(crate) fn without_path(
+        self: &Arc<Self>,
+        call: &Call,
+        process: Process,
+        request: &Asked,
+    ) -> Option<Result<Reply>> {
         match request {
             Asked::CurrentDir { to, size } => {
                 let here = process.file(libc::AT_FDCWD).ok()?;
@@ -65,7 +107,7 @@ impl Server {
             }
             Asked::Sync { file, data_only } => {
                 let path = process.file(*file).ok()?;
-                let path = self.names.shown(&path)?;
+                let path = self.names.in_mirror(&path)?;
                 self.asks();
                 Some(self.sync(path, *data_only))
             }
@@ -80,8 +122,13 @@ impl Server {
                 let target = self.magic(process, &path)?;
                 Some(process.memory().cut(*to, *size, &target).map(Reply::Value))
             }
-            Asked::ChangeDir { at } | Asked::Execute { at } | Asked::Open { at, .. } => {
-                self.names.shown(&at.path)?;
+            Asked::List { file, to, size } => Some(self.list(call, process, *file, (*to, *size))),
+            Asked::Control { file, request } => Some(self.control(process, *file, *request)),
+            Asked::ChangeDir { at }
+            | Asked::Execute { at }
+            | Asked::Open { at, .. }
+            | Asked::Bind { at }
+            | Asked::Connect { at } => {
                 let mut redirected = super::mirror::lock(&self.redirected);
                 (redirected.get(&process.thread) == Some(&at.path)).then(|| {
                     redirected.remove(&process.thread);
@@ -119,34 +166,23 @@ impl Server {
 
     /// What stat(2) says.
     pub(crate) fn stat(&self, found: &Found) -> Result<Vec<u8>> {
-        let path = c_path(&self.copy(found)?)?;
-        bytes_of::<libc::stat>(
-            // SAFETY: the path ends with NUL, and the kernel fills in the structure.
-            |to| unsafe { libc::fstatat(libc::AT_FDCWD, path.as_ptr(), to, AT_SYMLINK_NOFOLLOW) },
-            |stat| {
-                if let Some(attr) = special(found) {
-                    stat.st_mode = attr.mode;
-                    stat.st_rdev = attr.rdev.into();
-                }
-            },
-        )
+        stat_of(&self.copy(found)?, |stat| {
+            if let Some(attr) = special(found) {
+                stat.st_mode = attr.mode;
+                stat.st_rdev = attr.rdev.into();
+            }
+        })
     }
 
     /// What statx(2) says.
     pub(crate) fn statx(&self, found: &Found, flags: i32, mask: u32) -> Result<Vec<u8>> {
-        let path = c_path(&self.copy(found)?)?;
-        let flags = flags & !libc::AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
-        bytes_of::<libc::statx>(
-            // SAFETY: the path ends with NUL, and the kernel fills in the structure.
-            |to| unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, to) },
-            |stat| {
-                if let Some(attr) = special(found) {
-                    stat.stx_mode = attr.mode as u16;
-                    stat.stx_rdev_major = libc::major(attr.rdev.into());
-                    stat.stx_rdev_minor = libc::minor(attr.rdev.into());
-                }
-            },
-        )
+        statx_of(&self.copy(found)?, flags, mask, |stat| {
+            if let Some(attr) = special(found) {
+                stat.stx_mode = attr.mode as u16;
+                stat.stx_rdev_major = libc::major(attr.rdev.into());
+                stat.stx_rdev_minor = libc::minor(attr.rdev.into());
+            }
+        })
     }
 
     /// Whether a file is there, and may be used like that. Where the tree does not know, it may be executed if somebody may, and
@@ -168,25 +204,21 @@ impl Server {
 
     /// What statfs(2) says: of the tree, as far as that has it.
     pub(crate) fn statfs(&self, found: &Found) -> Result<Vec<u8>> {
-        let path = c_path(&self.copy(found)?)?;
+        let path = self.copy(found)?;
         let about = match &found.inode {
             Some(inode) => inode.client().call(StatFs { node: inode.node() })?,
             None => FsStat::default(),
         };
-        bytes_of::<libc::statfs>(
-            // SAFETY: the path ends with NUL, and the kernel fills in the structure.
-            |to| unsafe { libc::statfs(path.as_ptr(), to) },
-            |stat| {
-                stat.f_blocks = about.blocks;
-                stat.f_bfree = about.bfree;
-                stat.f_bavail = about.bavail;
-                stat.f_files = about.files;
-                stat.f_ffree = about.ffree;
-                stat.f_bsize = about.bsize.into();
-                stat.f_frsize = about.frsize.into();
-                stat.f_namelen = about.namelen.into();
-            },
-        )
+        statfs_of(&path, |stat| {
+            stat.f_blocks = about.blocks;
+            stat.f_bfree = about.bfree;
+            stat.f_bavail = about.bavail;
+            stat.f_files = about.files;
+            stat.f_ffree = about.ffree;
+            stat.f_bsize = about.bsize.into();
+            stat.f_frsize = about.frsize.into();
+            stat.f_namelen = about.namelen.into();
+        })
     }
 
     pub(crate) fn xattr(&self, found: &Found, name: &[u8]) -> Result<Vec<u8>> {
@@ -219,6 +251,11 @@ impl Server {
             Some(inode) if inode.is_dir() => self.mirror.list(&found.path, inode, &self.names)?,
             _ => self.copy(found)?,
         };
+        self.watch_at(process, &real, watcher, mask)
+    }
+
+    /// The same for the file at a path of this process.
+    pub(crate) fn watch_at(&self, process: Process, real: &Path, watcher: i32, mask: u32) -> Result<i64> {
         let pid = Pid::from_raw(process.number()?).ok_or(Errno(libc::ESRCH))?;
         let pid = os(pidfd_open(pid, PidfdFlags::empty()))?;
         let watcher = os(pidfd_getfd(pid, watcher, PidfdGetfdFlags::empty()))?;

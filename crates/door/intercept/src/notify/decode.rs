@@ -10,6 +10,9 @@ use outrigger_core::{Errno, Result, SetTime, Time};
 /// The longest value of an extended attribute (`XATTR_SIZE_MAX`).
 const XATTR_MAX: u64 = 65536;
 
+/// The most bytes of the address of a socket that are a path, and those before it.
+const SOCKET_MAX: usize = size_of::<libc::sockaddr_un>();
+
 /// What openat2(2) knows of what a path may lead over (`RESOLVE_*`).
 const RESOLVE_ALL: u64 = 0x3f;
 
@@ -59,6 +62,10 @@ pub(crate) enum Asked {
     Watch { watcher: i32, at: At, mask: u32 },
     FileHandle { at: At },
     Sync { file: i32, data_only: bool },
+    List { file: i32, to: u64, size: u64 },
+    Bind { at: At },
+    Connect { at: At },
+    Control { file: i32, request: u32 },
 }
 
 /// The arguments of a call.
@@ -203,12 +210,55 @@ impl Asked {
         if number == libc::SYS_newfstatat {
             return arguments.stat();
         }
+        if let Some(request) = arguments.uses_open(number)? {
+            return Ok(Some(request));
+        }
         match arguments.looks(number)? {
             Some(request) => Ok(Some(request)),
             None => match arguments.changes_names(number)? {
                 Some(request) => Ok(Some(request)),
                 None => arguments.changes_attributes(number),
             },
+        }
+    }
+
+    /// Whether it changes the files that it names, or may.
+    pub(crate) fn changes(&self) -> bool {
+        match self {
+            Asked::Open { flags, .. } => {
+                let makes = libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY;
+                let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & makes != 0;
+                writes && flags & libc::O_PATH == 0
+            }
+            Asked::Stat { .. }
+            | Asked::Statx { .. }
+            | Asked::Access { .. }
+            | Asked::ReadLink { .. }
+            | Asked::ChangeDir { .. }
+            | Asked::CurrentDir { .. }
+            | Asked::Execute { .. }
+            | Asked::StatFs { .. }
+            | Asked::GetXattr { .. }
+            | Asked::ListXattr { .. }
+            | Asked::Watch { .. }
+            | Asked::FileHandle { .. }
+            | Asked::Sync { .. }
+            | Asked::List { .. }
+            | Asked::Connect { .. } => false,
+            Asked::MakeDir { .. }
+            | Asked::MakeNode { .. }
+            | Asked::Remove { .. }
+            | Asked::Rename { .. }
+            | Asked::Link { .. }
+            | Asked::SymLink { .. }
+            | Asked::SetMode { .. }
+            | Asked::SetOwner { .. }
+            | Asked::SetSize { .. }
+            | Asked::SetTimes { .. }
+            | Asked::SetXattr { .. }
+            | Asked::RemoveXattr { .. }
+            | Asked::Bind { .. }
+            | Asked::Control { .. } => true,
         }
     }
 }
@@ -224,7 +274,9 @@ impl Asked {
                 vec![(at, How { follow, resolve: *resolve, ..How::default() })]
             }
             Asked::Rename { from, to, .. } | Asked::Link { from, to } => vec![plain(from), plain(to)],
-            Asked::CurrentDir { .. } | Asked::Sync { .. } => Vec::new(),
+            Asked::CurrentDir { .. } | Asked::Sync { .. } | Asked::List { .. } | Asked::Control { .. } => {
+                Vec::new()
+            }
             Asked::Stat { at, .. }
             | Asked::Statx { at, .. }
             | Asked::Access { at, .. }
@@ -245,6 +297,8 @@ impl Asked {
             | Asked::SetXattr { at, .. }
             | Asked::RemoveXattr { at, .. }
             | Asked::Watch { at, .. }
+            | Asked::Bind { at }
+            | Asked::Connect { at }
             | Asked::FileHandle { at } => vec![plain(at)],
         }
     }
@@ -313,6 +367,40 @@ impl Arguments {
             libc::SYS_fdatasync => Asked::Sync { file: self.flags(0), data_only: true },
             _ => return Ok(None),
         }))
+    }
+
+    /// Requests about what is open, which concern files whose changes are kept apart.
+    fn uses_open(&self, number: i64) -> Result<Option<Asked>> {
+        let file = self.flags(0);
+        Ok(Some(match number {
+            libc::SYS_getdents64 => {
+                Asked::List { file, to: self.values[1], size: self.values[2] & 0xffff_ffff }
+            }
+            libc::SYS_ioctl => Asked::Control { file, request: self.number(1) },
+            libc::SYS_bind => match self.socket(false)? {
+                Some(at) => Asked::Bind { at },
+                None => return Ok(None),
+            },
+            libc::SYS_connect => match self.socket(true)? {
+                Some(at) => Asked::Connect { at },
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The path in the address of a socket (unix(7)).
+    fn socket(&self, follow: bool) -> Result<Option<At>> {
+        let length = (self.number(2) as usize).min(SOCKET_MAX);
+        let mut bytes = vec![0; length];
+        self.memory.read_into(self.values[1], &mut bytes)?;
+        let Some((family, path)) = bytes.split_first_chunk::<2>() else { return Ok(None) };
+        let path = path.split(|&byte| byte == 0).next().unwrap_or_default();
+        if i32::from(u16::from_ne_bytes(*family)) != libc::AF_UNIX || path.is_empty() {
+            return Ok(None);
+        }
+        let path = path.to_vec();
+        Ok(Some(At { dir: AT_FDCWD, path, follow, may_be_empty: false, is_open: false, argument: 1 }))
     }
 
     /// Requests that make, move and remove names.

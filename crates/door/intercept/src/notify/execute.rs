@@ -86,20 +86,30 @@ impl Server {
         if inode.kind() != FileKind::Regular || inode.attr().mode & 0o111 == 0 {
             return Err(Errno::EACCES.into());
         }
-        let real = self.executable(found)?;
-        let script = Script::at(&real);
+        self.execute_copy(call, &self.executable(found)?, &found.path, at)
+    }
+
+    /// Executes the copy of a file.
+    pub(crate) fn execute_copy(
+        self: &Arc<Self>,
+        call: &Call,
+        real: &Path,
+        path: &[u8],
+        at: &At,
+    ) -> Result<Reply> {
+        let script = Script::at(real);
         let is_known = at.dir == libc::AT_FDCWD || at.path.starts_with(b"/");
         let name = match at.path.is_empty() {
             true => format!("/dev/fd/{}", at.dir).into_bytes(),
             // The kernel would call it by its path in the mirror.
             false if is_known => at.path.clone(),
-            false => found.path.clone(),
+            false => path.to_vec(),
         };
         match script.map(|script| self.interpreter(call, script, name)).transpose()? {
             Some(by) if at.path.is_empty() && !by.is_of_tree => Ok(Reply::Pass),
             Some(by) => self.interpret(call, at.argument, by),
             None if at.path.is_empty() => Ok(Reply::Pass),
-            None => self.again(call, &real, Vec::new(), &[(at.argument, 0)]),
+            None => self.again(call, real, Vec::new(), &[(at.argument, 0)]),
         }
     }
 
@@ -175,6 +185,11 @@ impl Server {
                     is_of_tree = true;
                     self.executable(&found)?
                 }
+                Where::Apart(spot) => {
+                    is_of_tree |= spot.crossed;
+                    let overlay = self.names.overlay().ok_or(Errno::EIO)?;
+                    as_path(&overlay.place(spot.side, &spot.path).ok_or(Errno::ENOENT)?).to_owned()
+                }
                 Where::Beyond(path) | Where::Fixed(path) => as_path(&path).to_owned(),
                 Where::Local => as_path(&at.path).to_owned(),
             };
@@ -243,7 +258,7 @@ impl Server {
     }
 
     /// Has the program begin the call again with other arguments.
-    fn redirect(
+    pub(crate) fn redirect(
         &self,
         call: &Call,
         what: &str,

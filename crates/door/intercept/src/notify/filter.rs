@@ -6,8 +6,8 @@
 
 use super::gate::ALLOWED;
 use libc::{
-    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
-    SECCOMP_RET_ERRNO, SECCOMP_RET_TRACE, SECCOMP_RET_USER_NOTIF, sock_filter,
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W,
+    SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_TRACE, SECCOMP_RET_USER_NOTIF, sock_filter,
 };
 use std::ops::RangeInclusive;
 
@@ -95,6 +95,37 @@ const NOTIFIED: &[i64] = &[
     libc::SYS_fchmodat2,
 ];
 
+/// What changes files, or where names lead, by means that no one answers for: refused where changes are kept apart.
+const FORBIDDEN: &[i64] = &[
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_acct,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_quotactl,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_setns,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_quotactl_fd,
+];
+
+/// What programs do without: the old form of a call, and rings whose requests no filter sees.
+const UNKNOWN: &[i64] = &[libc::SYS_getdents, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+/// The last call that is known here (`mseal`). Later ones may change files by paths.
+const LAST_KNOWN: u32 = 462;
+
+/// The kinds of requests to open files (ioctl(2)) among which are such as change them: of all file systems, and of some.
+const CONTROLS: [u8; 11] = [b'f', b'X', b'v', b'r', b'n', b'o', 0x94, 0x97, 0xbc, 0xcf, 0xf5];
+
 /// Which process answers calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
@@ -136,6 +167,41 @@ impl Fate {
             _ => Fate::Allowed,
         }
     }
+}
+
+/// The filter where changes of local files are kept apart: nothing that changes a file is allowed. What programs of 32 bits call is not
+/// known here, and so refused.
+pub(crate) fn filter_apart() -> Vec<sock_filter> {
+    let unknown = vec![give(NO_SUCH_CALL)];
+    let told = Told::Listener.action();
+    let each = |numbers: &[i64], answer: u32| -> Vec<Run> {
+        runs(numbers).into_iter().map(|run| (run, vec![give(answer)])).collect()
+    };
+    let also = [libc::SYS_bind, libc::SYS_connect, libc::SYS_getdents64];
+    let mut all = each(&[NOTIFIED, &also].concat(), told);
+    all.extend(each(FORBIDDEN, SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    all.extend(each(UNKNOWN, NO_SUCH_CALL));
+    all.push((one(libc::SYS_ioctl), if_control(told)));
+    all.push((LAST_KNOWN + 1..=u32::MAX, unknown.clone()));
+    all.sort_by_key(|(run, _)| *run.start());
+    [
+        vec![load(ARCHITECTURE), jump(BPF_JEQ, X86_64, 1, 0)],
+        unknown,
+        vec![load(NUMBER)],
+        refusal(IO_URING_SETUP),
+        search(&all),
+    ]
+    .concat()
+}
+
+/// Gives this answer to requests to open files of some kinds.
+fn if_control(answer: u32) -> Vec<sock_filter> {
+    let mut all = vec![load(FLAGS), instruction(BPF_ALU | BPF_AND | BPF_K, 0xff00, 0, 0)];
+    for (index, kind) in CONTROLS.into_iter().enumerate() {
+        all.push(jump(BPF_JEQ, u32::from(kind) << 8, (CONTROLS.len() - index) as u8, 0));
+    }
+    all.extend([give(SECCOMP_RET_ALLOW), give(answer)]);
+    all
 }
 
 /// The filter; some calls from the instruction before the address `gate` are allowed.
@@ -278,6 +344,10 @@ mod tests {
         run_program(&filter(Told::Listener, gate), (architecture, number), from, argument)
     }
 
+    fn run_apart(call: (u32, u32), argument: u32) -> u32 {
+        run_program(&filter_apart(), call, 0, argument)
+    }
+
     fn run_program(
         program: &[sock_filter],
         (architecture, number): (u32, u32),
@@ -300,6 +370,7 @@ mod tests {
                         _ => (from >> 32) as u32,
                     }
                 }
+                BPF_ALU => value &= step.k,
                 BPF_RET => return step.k,
                 _ => {
                     let holds = match code & 0xf0 {
@@ -351,6 +422,35 @@ mod tests {
                     assert_eq!(Fate::of(architecture, number.into()), wanted, "{number} of {architecture:x}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn nothing_that_changes_a_file_is_allowed_where_changes_are_kept_apart() {
+        let refused = SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        for number in 0..600 {
+            let wanted = match i64::from(number) {
+                463.. | libc::SYS_io_uring_setup => NO_SUCH_CALL,
+                number if UNKNOWN.contains(&number) => NO_SUCH_CALL,
+                number if FORBIDDEN.contains(&number) => refused,
+                libc::SYS_bind | libc::SYS_connect | libc::SYS_getdents64 => SECCOMP_RET_USER_NOTIF,
+                number if NOTIFIED.contains(&number) => SECCOMP_RET_USER_NOTIF,
+                _ => SECCOMP_RET_ALLOW,
+            };
+            assert_eq!(run_apart((X86_64, number), 0), wanted, "call {number}");
+            for call in [(X86_64, X32 | number), (OTHERS[0], number), (OTHERS[1], number)] {
+                assert_eq!(run_apart(call, 0), NO_SUCH_CALL, "call {number} of {:x}", call.0);
+            }
+        }
+        let control = |request| run_apart((X86_64, libc::SYS_ioctl as u32), request);
+        for (request, wanted) in [
+            (libc::TCGETS as u32, SECCOMP_RET_ALLOW),
+            (libc::FIONREAD as u32, SECCOMP_RET_ALLOW),
+            (libc::FS_IOC_SETFLAGS as u32, SECCOMP_RET_USER_NOTIF),
+            (libc::FICLONE as u32, SECCOMP_RET_USER_NOTIF),
+            (0x401c_5820, SECCOMP_RET_USER_NOTIF),
+        ] {
+            assert_eq!(control(request), wanted, "request {request:x}");
         }
     }
 

@@ -59,6 +59,8 @@ struct Shown {
     names: Names,
     /// The memory of programs that reach local files by themselves.
     gate: Option<OwnedFd>,
+    /// Nothing is local without the server: changes of local files were kept apart.
+    is_closed: bool,
 }
 
 /// Hands the listener of process `pid` to the server at the other end of a socket, and stays until no program is under its filter.
@@ -136,7 +138,13 @@ impl Keeper {
             [] => self.take_over(),
             DETACH => self.show_nothing(),
             STORED => self.detaching.clear(),
-            shows => self.shown = Shown::of(shows, files),
+            shows => {
+                self.shown = Shown::of(shows, files);
+                if self.is_closed() {
+                    // Another server would change the real files.
+                    self.door = None;
+                }
+            }
         }
     }
 
@@ -194,7 +202,14 @@ impl Keeper {
         }
     }
 
+    fn is_closed(&self) -> bool {
+        self.shown.as_ref().is_some_and(|shown| shown.is_closed)
+    }
+
     fn handle(&self, call: &Call) {
+        if self.is_closed() {
+            return self.listener.answer(call, Err(libc::ENOTCONN));
+        }
         let mut all = self.former.iter().chain(self.shown.as_ref().map(|shown| &shown.names));
         match all.try_for_each(|names| names.check(call)) {
             Ok(()) => self.listener.pass(call),
@@ -206,9 +221,9 @@ impl Keeper {
 impl Shown {
     /// What the server says with [`Shows`].
     fn of(message: &[u8], mut files: Vec<OwnedFd>) -> Option<Self> {
-        let Shows { mirror, prefixes } = Shows::parse(message)?;
+        let Shows { mirror, prefixes, is_closed } = Shows::parse(message)?;
         let names = Names::new(&prefixes, None, &mirror).ok()?;
-        Some(Shown { names, gate: files.pop() })
+        Some(Shown { names, gate: files.pop(), is_closed })
     }
 }
 
@@ -232,7 +247,7 @@ impl Names {
         }
         for (at, how) in request.places() {
             match process.find(self, at, how, &|| ())? {
-                Where::Local | Where::Fixed(_) => {}
+                Where::Local | Where::Fixed(_) | Where::Apart(_) => {}
                 Where::Beyond(_) | Where::Tree(_) => return Err(Errno::ENOTCONN.into()),
             }
         }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's side of a filter: calls that wait for an answer (seccomp_unotify(2)).
 
-use super::filter::{Told, filter};
+use super::filter::{Told, filter, filter_apart};
 use super::gate;
 use super::redirect::redirect;
 use super::source::{Call, Refused, Source};
 use crate::failed;
+use crate::launch::Filter;
 use libc::{seccomp_notif_addfd, seccomp_notif_resp, sock_filter, sock_fprog};
 use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,16 +26,19 @@ const SYNC_WAKE_UP: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Listener(OwnedFd);
 
-/// Puts this process, and all that it will start, under the filter. Programs that would become another user do not any more. With
-/// `gate`, calls from its instruction are allowed.
+/// Puts this process, and all that it will start, under the filter. Programs that would become another user do not any more.
 ///
 /// # Errors
 /// A sentence about what the kernel does not permit.
-pub(crate) fn install(gate: bool) -> Result<OwnedFd, String> {
+pub(crate) fn install(kind: Filter) -> Result<OwnedFd, String> {
     give_up_privileges()?;
     // With the second flag a signal does not interrupt a call that is being answered: else programs with many signals never get on.
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    let mut instructions = filter(Told::Listener, gate.then(gate::allowed));
+    let mut instructions = match kind {
+        Filter::Plain => filter(Told::Listener, None),
+        Filter::Gate => filter(Told::Listener, Some(gate::allowed())),
+        Filter::Apart => filter_apart(),
+    };
     let installed =
         set(&mut instructions, flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|error| {
             match error.raw_os_error() {
@@ -105,11 +109,22 @@ impl Listener {
 
     /// Opens a file for the process, whose call goes on waiting, and answers the number.
     pub(crate) fn lend(&self, call: &Call, file: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<c_int> {
+        self.add(call, file, close_on_exec, None)
+    }
+
+    /// The same, under this number if one is given.
+    fn add(
+        &self,
+        call: &Call,
+        file: BorrowedFd<'_>,
+        close_on_exec: bool,
+        number: Option<i32>,
+    ) -> io::Result<c_int> {
         let addition = seccomp_notif_addfd {
             id: call.id,
-            flags: 0,
+            flags: if number.is_some() { libc::SECCOMP_ADDFD_FLAG_SETFD as u32 } else { 0 },
             srcfd: file.as_raw_fd() as u32,
-            newfd: 0,
+            newfd: number.unwrap_or(0).cast_unsigned(),
             newfd_flags: if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 },
         };
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ADDFD, (&raw const addition).cast_mut())
@@ -163,6 +178,10 @@ impl Source for Listener {
         drop(file);
         // It may have no room for one (EMFILE), or be gone.
         self.answer(call, given.map(i64::from).map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE)));
+    }
+
+    fn replace(&self, call: &Call, number: i32, file: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()> {
+        self.add(call, file, close_on_exec, Some(number)).map(drop)
     }
 
     fn can_give(&self, _: &Call, _: &Path) -> Result<(), Refused> {

@@ -4,6 +4,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `apart/` | local files whose changes are kept apart |
 //! | `gate/` | code by which programs reach local files without the server |
 //! | `caught.rs`, `source.rs` | where calls come from: a filter, or a tracer |
 //! | `trace/` | calls of programs that are traced (ptrace) |
@@ -12,7 +13,7 @@
 //! | `inject.rs` | the same for a process that runs |
 //! | `process.rs`, `memory.rs` | the process that waits |
 //! | `decode.rs` | what a call asks for |
-//! | `names.rs` | which file a path leads to |
+//! | `names.rs`, `walk.rs` | which file a path leads to |
 //! | `server.rs`, `turns.rs` | the threads that answer, and which part answers what |
 //! | `keeper.rs`, `progress.rs` | the process that answers when the server has died, and what it has to know for that |
 //! | `answers.rs`, `open.rs`, `changes.rs`, `execute.rs` | the answers |
@@ -21,6 +22,7 @@
 //! | `place.rs` | the directory of these copies |
 
 mod answers;
+mod apart;
 mod caught;
 mod changes;
 mod content;
@@ -43,16 +45,18 @@ mod server;
 mod source;
 mod trace;
 mod turns;
+mod walk;
 
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
+pub use apart::Apart;
 pub use caught::Caught;
 pub(crate) use inject::inject;
 pub(crate) use keeper::keep;
 pub(crate) use listener::{give_up_privileges, install, install_for_tracer};
-pub use server::Notified;
+pub use server::{Notified, View};
 pub use trace::Tracer;
 
 /// The command that answers calls.

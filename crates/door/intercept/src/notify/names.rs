@@ -3,19 +3,17 @@
 //!
 //! Paths here are absolute, as bytes, without `.`, `..`, and a slash at the end; the root directory is the empty path.
 
-use super::process::Process;
+use super::apart::{Overlay, Spot};
 use crate::launch::Prefix;
 use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, FileKind, Name, Result};
-use rustix::fs::{AtFlags, CWD, FileType, Stat, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, Stat, statat};
 use std::ffi::OsStr;
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// The most symbolic links on one way, as path_resolution(7) has it.
-const LINKS: usize = 40;
 /// What the kernel puts behind the path of a file that has no name any more.
 pub(crate) const DELETED: &[u8] = b" (deleted)";
 
@@ -35,9 +33,11 @@ pub(crate) struct Names {
     /// Whether one of them covers a directory of this machine, into which local names may lead.
     pub(crate) covers: bool,
     /// The directory in which copies of trees are.
-    mirror: Vec<u8>,
+    pub(super) mirror: Vec<u8>,
     /// The private directory of the server that has it.
-    place: Vec<u8>,
+    pub(super) place: Vec<u8>,
+    /// Where changes of local files go, if they are kept apart.
+    pub(super) apart: Option<Arc<Overlay>>,
 }
 
 /// Where a path leads.
@@ -51,6 +51,8 @@ pub(crate) enum Where {
     Fixed(Vec<u8>),
     /// Into a tree.
     Tree(Found),
+    /// To a local file whose changes are kept apart.
+    Apart(Spot),
 }
 
 impl Where {
@@ -58,7 +60,15 @@ impl Where {
     pub(crate) fn tree(&self) -> Option<&Found> {
         match self {
             Where::Tree(found) => Some(found),
-            Where::Local | Where::Beyond(_) | Where::Fixed(_) => None,
+            Where::Local | Where::Beyond(_) | Where::Fixed(_) | Where::Apart(_) => None,
+        }
+    }
+
+    /// The local file whose changes are kept apart.
+    pub(crate) fn apart(&self) -> Option<&Spot> {
+        match self {
+            Where::Apart(spot) => Some(spot),
+            _ => None,
         }
     }
 }
@@ -139,6 +149,10 @@ pub(crate) struct How {
     pub(crate) seen: u64,
     /// Whether other threads may change where a relative path begins.
     pub(crate) moves: bool,
+    /// Whether the file is to be changed.
+    pub(crate) changes: bool,
+    /// Whether it is opened for that.
+    pub(crate) opens: bool,
 }
 
 impl Names {
@@ -157,7 +171,19 @@ impl Names {
     pub(crate) fn without_trees(mirror: &Path) -> Self {
         let mirror = mirror.as_os_str().as_bytes().to_vec();
         let place = above(&mirror).to_vec();
-        Names { client: None, root: OnceLock::new(), trees: Vec::new(), covers: false, mirror, place }
+        let (root, trees) = (OnceLock::new(), Vec::new());
+        Names { client: None, root, trees, covers: false, mirror, place, apart: None }
+    }
+
+    /// The same with local files whose changes are kept apart.
+    pub(crate) fn keeping_apart(self, apart: Option<Arc<Overlay>>) -> Self {
+        // What is found by a path depends on the overlay then.
+        Names { covers: self.covers || apart.is_some(), apart, ..self }
+    }
+
+    /// Where changes of local files go, if they are kept apart.
+    pub(crate) fn overlay(&self) -> Option<&Arc<Overlay>> {
+        self.apart.as_ref()
     }
 
     /// The directory in which copies are.
@@ -166,7 +192,7 @@ impl Names {
     }
 
     /// The number of the tree that a path is in.
-    fn tree_of(&self, path: &[u8]) -> Option<usize> {
+    pub(super) fn tree_of(&self, path: &[u8]) -> Option<usize> {
         self.trees.iter().position(|shown| is_below(path, &shown.path))
     }
 
@@ -180,9 +206,14 @@ impl Names {
         self.trees.iter().any(|shown| shown.path.len() > path.len() && is_below(&shown.path, path))
     }
 
-    /// The path that the program knows for one in the mirror; none for a file there that has no name any more.
+    /// The path that the program knows for one of a copy; none for a file that has no name any more.
     pub(crate) fn shown<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
-        let is_gone = |path: &[u8]| path.ends_with(DELETED) && statat(CWD, path, AtFlags::empty()).is_err();
+        let of_overlay = || self.apart.as_ref()?.shown(path).filter(|_| !is_gone(path));
+        self.in_mirror(path).or_else(of_overlay)
+    }
+
+    /// The same for one in the mirror.
+    pub(crate) fn in_mirror<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         (is_below(path, &self.mirror) && !is_gone(path)).then(|| &path[self.mirror.len()..])
     }
 
@@ -223,52 +254,6 @@ impl Names {
         }
     }
 
-    /// Finds a file. `before_asking` is called before a tree is asked.
-    ///
-    /// # Errors
-    /// Those of a path that leads into a tree.
-    pub(crate) fn find(
-        &self,
-        process: Process,
-        start: &[u8],
-        path: &[u8],
-        how: How,
-        before_asking: &dyn Fn(),
-    ) -> Result<Where> {
-        let shown = self.shown(start);
-        let start = shown.unwrap_or(start);
-        let mut walk = Walk {
-            before_asking,
-            crossed: shown.is_some(),
-            from: shown.and_then(|shown| self.tree_of(shown)),
-            dots: match path.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty()) {
-                Some(b".") => 1,
-                Some(b"..") => 2,
-                _ => 0,
-            },
-            names: self,
-            process,
-            at: start.to_vec(),
-            left: Vec::new(),
-            links: 0,
-            known: Vec::new(),
-            how,
-            jail: (how.resolve & (libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT) != 0)
-                .then(|| start.to_vec()),
-        };
-        let slash = path.ends_with(b"/") || path.ends_with(b"/.") || path == b".";
-        walk.add(path)?;
-        let stays = how.resolve & libc::RESOLVE_NO_XDEV != 0;
-        let from = walk.from;
-        let found = if walk.go(slash)? { walk.end(slash)? } else { walk.local(slash) };
-        let leaves = match &found {
-            Where::Local => false,
-            Where::Beyond(_) | Where::Fixed(_) => true,
-            Where::Tree(found) => found.tree != from,
-        };
-        if stays && leaves { Err(Errno::EXDEV.into()) } else { Ok(found) }
-    }
-
     /// The file at a path without symbolic links.
     pub(crate) fn inode(&self, path: &[u8]) -> Result<Inode> {
         let tree = &self.trees[self.tree_of(path).ok_or(Errno::ENOENT)?];
@@ -293,7 +278,7 @@ impl Names {
     }
 
     /// The file that was found at a path. Looking at the root of a tree opens that: before, its attributes are not known.
-    fn opened(&self, path: &[u8], inode: Arc<Inode>) -> Result<Arc<Inode>> {
+    pub(super) fn opened(&self, path: &[u8], inode: Arc<Inode>) -> Result<Arc<Inode>> {
         if !(self.may_be_closed(path) && inode.is_dir() && inode.is_stale()) {
             return Ok(inode);
         }
@@ -323,244 +308,9 @@ impl Names {
     }
 }
 
-/// A path on the way.
-struct Walk<'n> {
-    before_asking: &'n dyn Fn(),
-    names: &'n Names,
-    process: Process,
-    at: Vec<u8>,
-    /// The names to go, the next one last.
-    left: Vec<Vec<u8>>,
-    links: usize,
-    /// Whether there was a tree on the way.
-    crossed: bool,
-    /// The tree where the path begins.
-    from: Option<usize>,
-    dots: usize,
-    /// Directories of trees on the way: the length of their path.
-    known: Vec<(usize, Arc<Inode>)>,
-    how: How,
-    jail: Option<Vec<u8>>,
-}
-
-impl Walk<'_> {
-    /// Goes on with a path.
-    fn add(&mut self, path: &[u8]) -> Result<()> {
-        if path.starts_with(b"/") {
-            if self.how.resolve & libc::RESOLVE_BENEATH != 0 {
-                return Err(Errno::EXDEV.into());
-            }
-            self.at = self.jail.clone().unwrap_or_default();
-            self.known.clear();
-        }
-        let names = path.split(|&byte| byte == b'/').rev().filter(|name| !name.is_empty());
-        self.left.extend(names.map(<[u8]>::to_vec));
-        Ok(())
-    }
-
-    /// Goes to the end; `false` when that is local, or not there.
-    fn go(&mut self, slash: bool) -> Result<bool> {
-        while let Some(name) = self.left.pop() {
-            let is_last = self.left.is_empty();
-            let goes_on = match &name[..] {
-                b"." => true,
-                b".." => self.up()?,
-                _ => self.down(&name, is_last, self.how.follow || slash || !is_last)?,
-            };
-            if !goes_on {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn up(&mut self) -> Result<bool> {
-        if self.jail.as_ref() == Some(&self.at) {
-            return if self.how.resolve & libc::RESOLVE_BENEATH != 0 {
-                Err(Errno::EXDEV.into())
-            } else {
-                Ok(true)
-            };
-        }
-        self.at.truncate(above(&self.at).len());
-        let length = self.at.len();
-        self.known.retain(|(known, _)| *known <= length);
-        Ok(true)
-    }
-
-    /// Goes to a name in the directory.
-    fn down(&mut self, name: &[u8], is_last: bool, follow: bool) -> Result<bool> {
-        let next = [&self.at[..], b"/", name].concat();
-        if is_below(&self.at, &self.names.place) {
-            return self.down_in_mirror(&next);
-        }
-        match self.names.tree_of(&next) {
-            Some(_) if self.names.is_root(&next) => {
-                (self.before_asking)();
-                let inode = self.names.inode(&next)?;
-                self.enter(next, inode);
-                Ok(true)
-            }
-            Some(_) => self.down_in_tree(name, next, is_last, follow),
-            None => self.down_locally(next, is_last, follow),
-        }
-    }
-
-    /// The path of a copy leads to its file: the kernel gives programs such paths, as by /proc/self/exe. There is nothing else in the
-    /// private directory of the server that programs may look at or change: what goes through all of /tmp must not come to trees, and
-    /// much less to the root directory.
-    fn down_in_mirror(&mut self, next: &[u8]) -> Result<bool> {
-        if self.at.ends_with(DELETED) {
-            // A directory of a tree that was removed.
-            return Ok(self.stop(next.to_vec()));
-        }
-        let left = self.left.iter().rev().flat_map(|name| [b"/", &name[..]].concat()).collect::<Vec<_>>();
-        if next != self.names.mirror || self.names.tree_of(&left).is_none() {
-            return Err(Errno::EACCES.because("a private directory of outrigger"));
-        }
-        self.crossed = true;
-        self.at.clear();
-        Ok(true)
-    }
-
-    fn enter(&mut self, path: Vec<u8>, inode: Inode) {
-        self.crossed = true;
-        self.known.push((path.len(), Arc::new(inode)));
-        self.at = path;
-    }
-
-    /// The directory that was reached.
-    fn here(&mut self) -> Result<Arc<Inode>> {
-        match self.known.last() {
-            Some((length, inode)) if *length == self.at.len() => Ok(Arc::clone(inode)),
-            _ => {
-                (self.before_asking)();
-                let inode = Arc::new(self.names.inode(&self.at)?);
-                self.known.push((self.at.len(), Arc::clone(&inode)));
-                Ok(inode)
-            }
-        }
-    }
-
-    fn down_in_tree(&mut self, name: &[u8], next: Vec<u8>, is_last: bool, follow: bool) -> Result<bool> {
-        let here = self.here()?;
-        if !here.is_dir() {
-            return Err(Errno::ENOTDIR.into());
-        }
-        match here.find(&Name::new(name.to_vec())?)? {
-            Some(inode) if follow && inode.kind() == FileKind::Symlink => {
-                let target = inode.readlink()?;
-                self.follow(&target)?;
-            }
-            Some(inode) if is_last || inode.is_dir() => self.enter(next, inode),
-            Some(_) => return Err(Errno::ENOTDIR.into()),
-            None if is_last => self.at = next,
-            None => return Err(Errno::ENOENT.into()),
-        }
-        Ok(true)
-    }
-
-    /// Follows a symbolic link.
-    fn follow(&mut self, target: &[u8]) -> Result<()> {
-        self.links += 1;
-        if self.links > LINKS || self.how.resolve & libc::RESOLVE_NO_SYMLINKS != 0 {
-            return Err(Errno::ELOOP.into());
-        }
-        self.add(target)
-    }
-
-    fn down_locally(&mut self, next: Vec<u8>, is_last: bool, follow: bool) -> Result<bool> {
-        if matches!(&next[..], b"/proc/self" | b"/proc/thread-self") {
-            // These are other files for each process.
-            self.at = format!("/proc/{}", self.process.thread).into_bytes();
-            return Ok(true);
-        }
-        let found = statat(CWD, &next[..], AtFlags::SYMLINK_NOFOLLOW);
-        match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
-            Ok(FileType::Symlink) if follow => {
-                let Ok(target) = readlinkat(CWD, &next[..], Vec::new()) else { return Ok(self.stop(next)) };
-                let target = target.as_bytes();
-                // Files that are open, and have no path.
-                let is_magic = next.starts_with(b"/proc/");
-                let is_refused = self.how.resolve & libc::RESOLVE_NO_MAGICLINKS != 0;
-                if is_magic && (is_refused || !target.starts_with(b"/") || target.ends_with(DELETED)) {
-                    return Ok(self.stop(next));
-                }
-                self.follow(target)?;
-            }
-            Ok(kind) if is_last || kind == FileType::Directory => self.at = next,
-            Err(rustix::io::Errno::NOENT) if self.names.is_above(&next) => {
-                self.crossed = true;
-                self.at = next;
-            }
-            _ => return Ok(self.stop(next)),
-        }
-        Ok(true)
-    }
-
-    /// Goes no further than to this name: the kernel knows what is wrong with it, or follows it.
-    fn stop(&mut self, next: Vec<u8>) -> bool {
-        self.at = next;
-        false
-    }
-
-    /// What was found is local.
-    fn local(self, slash: bool) -> Where {
-        if !self.crossed {
-            return Where::Local;
-        }
-        let mut path = self.at;
-        for name in self.left.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
-        }
-        if slash || path.is_empty() {
-            path.push(b'/');
-        }
-        Where::Beyond(path)
-    }
-
-    /// What was found.
-    fn end(mut self, slash: bool) -> Result<Where> {
-        let path = self.at.clone();
-        let Some(tree) = self.names.tree_of(&path) else {
-            let is_between = !path.is_empty()
-                && self.names.is_above(&path)
-                && statat(CWD, &path[..], AtFlags::empty()).is_err();
-            let found = Found {
-                path,
-                tree: None,
-                inode: None,
-                parent: None,
-                slash,
-                dots: self.dots,
-                _way: Vec::new(),
-                seen: self.how.seen,
-            };
-            return Ok(if is_between { Where::Tree(found) } else { self.local(slash) });
-        };
-        let is_known = self.known.last().is_some_and(|(length, _)| *length == path.len());
-        let inode = if is_known {
-            self.known.pop().map(|(_, inode)| inode)
-        } else {
-            (self.before_asking)();
-            match self.names.inode(&path) {
-                Ok(inode) => Some(Arc::new(inode)),
-                Err(error) if error.errno == Errno::ENOENT => None,
-                Err(error) => return Err(error),
-            }
-        };
-        let inode = inode.map(|inode| self.names.opened(&path, inode)).transpose()?;
-        let parent = if self.names.is_root(&path) {
-            None
-        } else {
-            self.at.truncate(above(&path).len());
-            Some(self.here()?)
-        };
-        let (dots, seen) = (self.dots, self.how.seen);
-        let way = self.known.into_iter().map(|(_, inode)| inode).collect();
-        Ok(Where::Tree(Found { path, tree: Some(tree), inode, parent, slash, dots, _way: way, seen }))
-    }
+/// Whether the kernel says of the path of an open file that nothing has that name any more.
+pub(crate) fn is_gone(path: &[u8]) -> bool {
+    path.ends_with(DELETED) && statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_err()
 }
 
 /// Whether it is the root directory, by whichever path: trees stand in it.

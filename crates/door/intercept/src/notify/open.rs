@@ -31,16 +31,16 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    fn has(self, flag: i32) -> bool {
+    pub(crate) fn has(self, flag: i32) -> bool {
         self.flags & flag == flag
     }
 
-    fn writes(self) -> bool {
+    pub(crate) fn writes(self) -> bool {
         self.flags & O_ACCMODE != O_RDONLY
     }
 
     /// The flags for the copy.
-    fn of_copy(self) -> OFlags {
+    pub(crate) fn of_copy(self) -> OFlags {
         OFlags::from_bits_retain((self.flags & !SPENT).cast_unsigned())
     }
 
@@ -52,7 +52,7 @@ impl Opening {
         access | exclusive | if empties { OpenFlags::TRUNC } else { OpenFlags::empty() }
     }
 
-    fn reply(self, file: OwnedFd) -> Reply {
+    pub(crate) fn reply(self, file: OwnedFd) -> Reply {
         Reply::File(file, self.has(O_CLOEXEC))
     }
 }
@@ -100,7 +100,7 @@ impl Server {
     }
 
     /// The error of opening a file for a program that cannot be given one; why is said once where programs expect no such error.
-    fn cannot_give(&self, process: Process, why: Refused) -> Error {
+    pub(crate) fn cannot_give(&self, process: Process, why: Refused) -> Error {
         match why {
             Refused::Gone => Errno::EIO.into(),
             Refused::Memory(errno) => Errno(errno as i32).into(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process whose call waits, as /proc shows it.
 
+use super::apart;
 use super::decode::At;
 use super::memory::Memory;
 use super::names::{How, Names, Where, last};
@@ -32,13 +33,20 @@ impl Process {
     /// # Errors
     /// `EBADF` when nothing is open.
     pub(crate) fn file(self, descriptor: i32) -> Result<Vec<u8>> {
-        let link = match descriptor {
+        if descriptor < 0 && descriptor != libc::AT_FDCWD {
+            return Err(Errno::EBADF.into());
+        }
+        let path = readlinkat(CWD, &self.link(descriptor)[..], Vec::with_capacity(256));
+        Ok(path.map_err(io::Error::from)?.into_bytes())
+    }
+
+    /// The link in /proc to its working directory, or to what it has open.
+    fn link(self, descriptor: i32) -> Vec<u8> {
+        match descriptor {
             libc::AT_FDCWD => format!("/proc/{}/cwd", self.thread),
-            number if number < 0 => return Err(Errno::EBADF.into()),
             number => format!("/proc/{}/fd/{number}", self.thread),
-        };
-        let path = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(io::Error::from)?;
-        Ok(path.into_bytes())
+        }
+        .into_bytes()
     }
 
     /// The file that a call names. `before_asking` is called before a tree is asked.
@@ -52,7 +60,14 @@ impl Process {
         let is_absolute = at.path.starts_with(b"/");
         // Where nothing is open, the kernel says so.
         let start = if is_absolute { Ok(Vec::new()) } else { self.file(at.dir) };
-        let Ok(mut start) = start else { return Ok(Where::Local) };
+        let mut start = match start {
+            Ok(start) => start,
+            // What it has open is not known: it may be a real file.
+            Err(error) if how.changes && names.overlay().is_some() && error.errno == Errno::EACCES => {
+                return Err(error);
+            }
+            Err(_) => return Ok(Where::Local),
+        };
         if !is_absolute && !start.starts_with(b"/") {
             return Ok(Where::Local);
         }
@@ -60,8 +75,13 @@ impl Process {
             start.clear();
         }
         let is_in_tree = names.shown(&start).is_some();
-        if at.path.is_empty() && !is_in_tree {
-            return Ok(Where::Local);
+        let is_apart = names.overlay().is_some() && names.in_mirror(&start).is_none();
+        if at.path.is_empty() && (!is_in_tree || is_apart) {
+            // What is open the kernel knows, and the overlay has to be told what becomes of it.
+            let is_local = !is_apart || !how.changes || apart::is_free(&self.link(at.dir), &start, false)?;
+            if is_local {
+                return Ok(Where::Local);
+            }
         }
         if at.is_open && self.is_name(at.dir)? {
             return Err(Errno::EBADF.into());
@@ -77,6 +97,13 @@ impl Process {
             }
             (found, _) => found,
         })
+    }
+
+    /// Whether a link in /proc is one of its own.
+    pub(crate) fn has(self, link: &[u8]) -> bool {
+        let number = link.strip_prefix(b"/proc/").and_then(|rest| rest.split(|&byte| byte == b'/').next());
+        let number = number.and_then(|number| std::str::from_utf8(number).ok()?.parse::<i32>().ok());
+        number.is_some_and(|number| number == self.thread || self.number().is_ok_and(|own| own == number))
     }
 
     /// Whether other threads may change its working directory and its descriptors.
@@ -108,10 +135,19 @@ impl Process {
     /// # Errors
     /// When the process is gone.
     pub(crate) fn is_name(self, descriptor: i32) -> Result<bool> {
+        Ok(self.opened(descriptor)?.0 & libc::O_PATH != 0)
+    }
+
+    /// The flags of an open file, and the place where the process is in it.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub(crate) fn opened(self, descriptor: i32) -> Result<(i32, u64)> {
         let about = fs::read_to_string(format!("/proc/{}/fdinfo/{descriptor}", self.thread))?;
-        let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
-        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
-        Ok(flags.is_some_and(|flags| flags & libc::O_PATH != 0))
+        let field = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let flags = field("flags:").and_then(|flags| i32::from_str_radix(flags, 8).ok());
+        let place = field("pos:").and_then(|place| place.parse().ok());
+        Ok((flags.unwrap_or_default(), place.unwrap_or_default()))
     }
 
     /// What it takes away from the permissions of new files.

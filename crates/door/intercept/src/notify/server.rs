@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server: threads that wait for calls of programs, and answer them.
 
+use super::apart::{Apart, Overlay};
 use super::caught::{ByFilter, Caught};
 use super::content::Contents;
 use super::decode::{Asked, At};
@@ -60,12 +61,14 @@ pub(crate) struct Server {
     /// Whether the user knows that there are programs that cannot be looked at.
     told_of_unread: Once,
     pub(crate) told_of_another_root: Once,
+    /// Whether the user knows that requests to open files are refused.
+    pub(crate) told_of_requests: Once,
     pub(crate) mirror: Mirror,
     /// Whether programs have directories of trees.
     gave: AtomicBool,
     /// Threads that are about to begin a call again, and the path in the mirror that it has then.
     pub(crate) redirected: Mutex<HashMap<i32, Vec<u8>>>,
-    user: u32,
+    pub(crate) user: u32,
     turns: Turns,
     /// How many calls have come.
     calls: AtomicU64,
@@ -78,6 +81,18 @@ pub(crate) struct Server {
     found: Sender<Vec<Where>>,
 }
 
+/// What programs see.
+pub struct View<'a> {
+    /// Where trees stand.
+    pub prefixes: &'a [Prefix],
+    /// Which URLs are names of files.
+    pub urls: Urls,
+    /// The trees.
+    pub client: Client,
+    /// Where changes of local files go, if they are kept apart.
+    pub apart: Option<Apart>,
+}
+
 /// Programs whose calls are answered.
 pub struct Notified {
     server: Arc<Server>,
@@ -88,21 +103,21 @@ pub struct Notified {
 }
 
 impl Notified {
-    /// Answers the calls of `caught`, with the trees of `client` under their prefixes, and by `urls`; this process does so once, for `command`.
-    /// Content that was looked at is in a private directory below `base`; content that cannot be stored goes to the directory `keep`. With
-    /// `gate`, for which the filter was made, programs reach local files by themselves where that is possible.
+    /// Answers the calls of `caught`, which sees a `view`; this process does so once, for `command`. Content that was looked at is in a
+    /// private directory below `base`; content that cannot be stored goes to the directory `keep`. With `gate`, for which the filter was
+    /// made, programs reach local files by themselves where that is possible.
     ///
     /// # Errors
     /// A sentence about what cannot be made.
     pub fn serve(
         (caught, command): (Caught, &'static str),
-        prefixes: &[Prefix],
-        urls: Urls,
-        client: Client,
+        view: View<'_>,
         base: &Path,
         keep: PathBuf,
         gate: bool,
     ) -> std::result::Result<Self, String> {
+        let View { prefixes, urls, client, apart } = view;
+        let overlay = apart.map(|apart| Arc::new(Overlay::new(apart)));
         let _ = COMMAND.set(command);
         let mirrors = match &caught {
             Caught::Filtered(kept) => kept.mirrors.clone(),
@@ -113,10 +128,12 @@ impl Notified {
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
+        let is_closed = overlay.is_some();
+        let names = names.keeping_apart(overlay);
         let (source, filter): (Arc<dyn Source>, _) = match caught {
             Caught::Traced(tracer) => (tracer, None),
             Caught::Filtered(kept) => {
-                let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec() };
+                let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec(), is_closed };
                 let filter = ByFilter::new((kept.listener, kept.calls, kept.keeper), &shows, gate)?;
                 (Arc::clone(&filter.listener) as _, Some(filter))
             }
@@ -132,6 +149,7 @@ impl Notified {
             told_of_passwords: Once::new(),
             told_of_unread: Once::new(),
             told_of_another_root: Once::new(),
+            told_of_requests: Once::new(),
             mirror: Mirror::new(place.mirror(), contents),
             gave: AtomicBool::new(false),
             redirected: Mutex::default(),
@@ -361,11 +379,12 @@ impl Server {
         let request = match Asked::of(call) {
             Ok(Some(request)) => request,
             Err(error) if error.errno == Errno::EPERM => return self.unread(call, process),
+            Err(error) if self.names.overlay().is_some() => return Err(error),
             // What cannot be read the kernel cannot read either.
             Ok(None) | Err(_) => return Ok(Reply::Pass),
         };
         self.former.iter().try_for_each(|former| former.check(call))?;
-        if let Some(reply) = self.without_path(process, &request) {
+        if let Some(reply) = self.without_path(call, process, &request) {
             return reply;
         }
         if matches!(&request, Asked::MakeDir { at, .. } if self.urls.would_be_hidden(&at.path)) {
@@ -373,7 +392,11 @@ impl Server {
         }
         for (at, how) in request.places() {
             let moves = self.moves(process, &request, (at, how))?;
-            places.push(self.find(process, at, How { moves, ..how })?);
+            let (changes, opens) = (request.changes(), matches!(request, Asked::Open { .. }));
+            places.push(self.find(process, at, How { moves, changes, opens, ..how })?);
+        }
+        if places.iter().any(|place| place.apart().is_some()) {
+            return self.apart(call, process, request, places);
         }
         if places.iter().all(|place| place.tree().is_none()) {
             return self.locally(call, process, &request, places);
@@ -440,6 +463,7 @@ impl Server {
             Ok(Where::Tree(found)) => found.tree.is_some(),
             Ok(Where::Local) => process.lacks(at.dir, &at.path),
             Ok(Where::Beyond(path) | Where::Fixed(path)) => process.lacks(at.dir, &path),
+            Ok(Where::Apart(_)) => false,
             Err(_) => false,
         }
     }
@@ -506,9 +530,9 @@ impl Server {
             Asked::RemoveXattr { name, .. } => self.remove_xattr(found, &name).and_then(done),
             Asked::Watch { watcher, mask, .. } => self.watch(process, found, watcher, mask).map(Reply::Value),
             Asked::FileHandle { .. } => Err(Errno::EOPNOTSUPP.into()),
-            Asked::Rename { .. } | Asked::Link { .. } | Asked::CurrentDir { .. } | Asked::Sync { .. } => {
-                Ok(Reply::Pass)
-            }
+            Asked::Bind { .. } | Asked::Connect { .. } => Err(Errno::EOPNOTSUPP.into()),
+            // They name no file, or two.
+            _ => Ok(Reply::Pass),
         }
     }
 

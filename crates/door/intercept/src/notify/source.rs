@@ -4,7 +4,7 @@
 use libc::seccomp_notif;
 use nix::errno::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +42,12 @@ pub(crate) trait Source: Send + Sync {
     /// Gives the process a descriptor, which is the answer. It goes on when it alone has the file: who looks whether it has closed the
     /// file would find it open here otherwise.
     fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool);
+
+    /// Puts a file in the place of one that the process has open under this number; its call goes on waiting.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn replace(&self, call: &Call, number: i32, file: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()>;
 
     /// Whether the process of a call can be given files of this directory, where it has room for them.
     ///

@@ -22,7 +22,7 @@ use rustix::io::write;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -158,6 +158,11 @@ impl Source for Tracer {
 
     fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool) {
         self.order(call, Order::Give(file, close_on_exec, !makes_only(call)));
+    }
+
+    /// No call needs it whose program is traced.
+    fn replace(&self, _: &Call, _: i32, _: BorrowedFd<'_>, _: bool) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// It opens them by their path here, which takes memory.
