@@ -143,7 +143,8 @@ impl Wire {
             false => format!("{address} serves {location}\n    outrigger ls wire:{address}"),
         };
         let mut out = io::stdout().lock();
-        writeln!(out, "{line}")?;
+        // In one write: a reader may close the pipe after the first line.
+        out.write_all(format!("{line}\n").as_bytes())?;
         out.flush()
     }
 }
