@@ -4,12 +4,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use outrigger_core::Reply;
+use outrigger_core::wire::peer::{self, Offered, Wanted};
 use outrigger_core::wire::{Body, Frame, Hello, Input};
+use outrigger_core::{Abilities, OpSet};
 
 fuzz_target!(|data: &[u8]| {
     let input = Input::copy_from_slice(data);
     let is_greeting = Hello::check(input.clone()).is_ok();
     assert_eq!(is_greeting, data.starts_with(&Hello::bytes()));
+    beginning(&input);
     let Ok(frame) = Frame::decode(input) else { return };
     let bytes = frame.clone().encode().expect("what came in a frame fits one");
     let body = Input::from(bytes).slice(4..);
@@ -19,3 +22,16 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(body, data);
     }
 });
+
+/// What sites say first: anything may come, and what is taken of it makes sense.
+fn beginning(input: &Input) {
+    if let Ok(wanted) = peer::unframed::<Wanted>(input.clone()) {
+        let spoken = peer::spoken(OpSet::all(), &wanted.operations);
+        let _ = peer::check_spoken(spoken, ("fuzz", &wanted.release));
+    }
+    if let Ok(offered) = peer::unframed::<Offered>(input.clone()) {
+        let mut tree = Abilities::new("fuzz", "", OpSet::all());
+        peer::take_facts(&mut tree, &offered.facts);
+        assert!(tree.time_unit > 0 && (4 << 10..=1 << 20).contains(&tree.max_io));
+    }
+}

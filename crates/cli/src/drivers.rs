@@ -24,6 +24,7 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_http::DAV_DRIVER,
     outrigger_driver_nfs::DRIVER,
     outrigger_driver_ninep::DRIVER,
+    outrigger_driver_wire::DRIVER,
     outrigger_driver_libfuse::DRIVER,
     outrigger_driver_portal::DRIVER,
     outrigger_driver_program::DRIVER,
@@ -323,6 +324,7 @@ mod tests {
             ("WORDS", "ssh -v"),
             ("NAME", "sftp"),
             ("LIST", "rename"),
+            ("LOCATION", "/srv"),
         ];
         let known = values.iter().find(|(value, _)| *value == option.value).map(|(_, example)| *example);
         known.unwrap_or_else(|| option.value.split('|').next().unwrap_or_default())
@@ -359,6 +361,7 @@ mod tests {
         }
         taken(&outrigger_driver_nfs::OPTIONS, |k, v| outrigger_driver_nfs::Options::default().set(k, v));
         taken(&outrigger_driver_ninep::OPTIONS, |k, v| outrigger_driver_ninep::Options::default().set(k, v));
+        taken(&outrigger_driver_wire::OPTIONS, |k, v| outrigger_driver_wire::Options::default().set(k, v));
         taken(&outrigger_driver_libfuse::OPTIONS, |k, v| {
             outrigger_driver_libfuse::Options::default().set(k, v)
         });

@@ -7,6 +7,7 @@
 //! request id (`u64`), message. `docs/PROTOCOL.md` has the whole description.
 
 mod collections;
+pub mod peer;
 
 use crate::attr::FileKind;
 use crate::cx::{Credentials, Groups};

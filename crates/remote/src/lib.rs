@@ -14,6 +14,7 @@
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
 //! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`], [`send_message`], [`receive_message`] | connections, each step with a deadline |
+//! | [`SshCommand`], [`SshProcess`], [`Carrier`], [`for_ssh`] | connections by ssh(1), and its options |
 //! | [`Parts`] | a file that is received part by part |
 //! | [`Pool`] | a bounded number of connections |
 //! | [`repeated`], [`Outage`] | when a request is made again, and when a server is tried again |
@@ -48,6 +49,8 @@ mod reconnect;
 mod reserved;
 mod rpc;
 mod silly_rename;
+mod ssh;
+mod ssh_options;
 mod staging;
 mod together;
 mod transport;
@@ -77,6 +80,8 @@ pub use rpc::{Called, OnConnect, RpcClient, RpcPolicy, RpcProgram, auth_sys, own
 pub use silly_rename::{
     HiddenNames, Hiding, SILLY_PREFIX, SillyNames, SillyRename, SillyServer, unique_name,
 };
+pub use ssh::{Carrier, SshCommand, SshProcess};
+pub use ssh_options::{for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh};
 pub use staging::{Staged, StagedState, Staging};
 pub use together::{pieces, together};
 pub use transport::{

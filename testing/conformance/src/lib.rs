@@ -38,6 +38,7 @@ pub mod nfs;
 pub mod ninep;
 pub mod sample;
 pub mod sftp;
+pub mod wire;
 
 mod direct;
 mod hostdir;

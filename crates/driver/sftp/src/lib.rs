@@ -114,9 +114,10 @@ mod session;
 mod setattr;
 mod slots;
 
-pub use dial::{Carrier, Connected, Dial, Piped};
+pub use dial::{Connected, Dial, Piped};
 pub use line::Ends;
 pub use options::{ACCEPTED, IdMap, NoMap, OPTIONS, Options};
+pub use outrigger_toolkit_remote::Carrier;
 
 use crate::dial::Ssh;
 use crate::inner::Inner;

@@ -5,7 +5,7 @@
 //! same. A server that owes an answer and has been silent for the whole patience is given up, so that the next request
 //! finds out whether it can be reached at all.
 
-use crate::dial::{self, Carrier, Connected, Dial};
+use crate::dial::{self, Connected, Dial};
 use crate::fault::Fault;
 use crate::kept::Kept;
 use crate::line::{self, Inherited, Line, Notes};
@@ -14,7 +14,7 @@ use crate::session::{Pending, Session};
 use outrigger_core::{Errno, Error, Runtime, lock};
 use outrigger_mux::Connection;
 use outrigger_proto_sftp::{Extensions, Limits, Request};
-use outrigger_toolkit_remote::{Outage, REPEATS};
+use outrigger_toolkit_remote::{Carrier, Outage, REPEATS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -3,7 +3,9 @@
 
 use outrigger_core::option::option;
 use outrigger_core::{Error, OptionTable, Result};
-use outrigger_toolkit_remote::file_option;
+use outrigger_toolkit_remote::{
+    file_option, for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh,
+};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -202,7 +204,7 @@ impl Options {
         match key {
             "command" => self.command = Some(words(key, value)?),
             "ssh_command" => self.ssh_command = words(key, value)?,
-            "F" => self.config = Some(lasting(value)),
+            "F" => self.config = Some(lasting_file(value)),
             "port" => self.port = Some(OPTIONS.number(key, value, ..)?),
             "compression" | "C" => self.compression = Some(OPTIONS.switch(key, value)?),
             "sftp_server" if !value.is_empty() && !value.starts_with('-') => self.server = value.into(),
@@ -223,74 +225,18 @@ impl Options {
             "no_fsync" => self.no_fsync = OPTIONS.switch(key, value)?,
             "max_listing" => self.max_listing = OPTIONS.bytes(key, value)?,
             _ if is_accepted(key, value)? => {}
-            _ if is_of_ssh(key) => {
-                let is_file = FILES.iter().any(|file| file.eq_ignore_ascii_case(key));
-                self.ssh.push((key.into(), if is_file { lasting(value) } else { value.into() }));
-            }
+            _ if is_of_ssh(key) => self.ssh.push(for_ssh(key, value)),
             _ => return Err(unknown(key)),
         }
         Ok(())
     }
 }
 
-/// Options of ssh_config(5) whose value is one file.
-const FILES: &[&str] = &["CertificateFile", "IdentityFile"];
-
-/// A file as ssh(1) finds it also when a connection is made again, in another directory.
-fn lasting(file: &str) -> String {
-    if file.eq_ignore_ascii_case("none") || file.starts_with(['/', '~', '%', '$']) {
-        return file.into();
-    }
-    std::path::absolute(file).map_or_else(|_| file.into(), |path| path.display().to_string())
-}
-
-/// Options of ssh_config(5) that start no program and lead to no other host.
-const HARMLESS: &[&str] = &[
-    "AddressFamily",
-    "BatchMode",
-    "Ciphers",
-    "Compression",
-    "ConnectTimeout",
-    "IPQoS",
-    "IdentitiesOnly",
-    "IdentityFile",
-    "LogLevel",
-    "MACs",
-    "Port",
-    "PreferredAuthentications",
-    "ServerAliveCountMax",
-    "ServerAliveInterval",
-    "TCPKeepAlive",
-    "User",
-];
-
-/// Values of options of ssh_config(5) that forbid something, or ask for what happens anyway; other values of these may open what
-/// was closed.
-const NARROWING: &[(&str, &str)] = &[
-    ("CheckHostIP", "yes"),
-    ("ForwardAgent", "no"),
-    ("ForwardX11", "no"),
-    ("GSSAPIAuthentication", "no"),
-    ("HostbasedAuthentication", "no"),
-    ("KbdInteractiveAuthentication", "no"),
-    ("PasswordAuthentication", "no"),
-    ("PermitLocalCommand", "no"),
-    ("PubkeyAuthentication", "no"),
-    ("PubkeyAuthentication", "yes"),
-    ("StrictHostKeyChecking", "yes"),
-    ("VerifyHostKeyDNS", "no"),
-];
-
 /// Whether the option `key` with this value can have a program started, here or at the server, have ssh(1) talk to another host
-/// than the one that was named, or weaken what it checks: those of ssh_config(5) that are not known to do none of this are among
-/// them.
+/// than the one that was named, or weaken what it checks.
 #[must_use]
 pub(crate) fn is_dangerous(key: &str, value: &str) -> bool {
-    let narrows = |(name, only): &(&str, &str)| name.eq_ignore_ascii_case(key) && *only == value;
-    matches!(key, "command" | "ssh_command" | "F" | "sftp_server")
-        || is_of_ssh(key)
-            && !HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(key))
-            && !NARROWING.iter().any(narrows)
+    matches!(key, "command" | "ssh_command" | "F" | "sftp_server") || is_dangerous_to_ssh(key, value)
 }
 
 /// Whether an option asks for nothing that has to be done.
@@ -302,41 +248,10 @@ fn is_accepted(key: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// Whether ssh_config(5) has an option of this name. In small letters, as many lines of fstab have them, those are taken that
-/// sshfs(1) passes on.
-fn is_of_ssh(key: &str) -> bool {
-    let is_one_of = |list: &str| list.split_whitespace().any(|keyword| keyword.eq_ignore_ascii_case(key));
-    let capital = key.starts_with(|first: char| first.is_ascii_uppercase()) && key.len() > 1;
-    is_one_of(KEYWORDS) || capital && is_one_of(CAPITAL)
-}
-
-/// Options of ssh_config(5) that sshfs(1) passes on, without those that are options of this driver in small letters.
-const KEYWORDS: &str = "AddressFamily BatchMode BindAddress CertificateFile CheckHostIP Ciphers ConnectTimeout \
-    ConnectionAttempts ControlMaster ControlPath ControlPersist GSSAPIAuthentication GlobalKnownHostsFile HostKeyAlgorithms \
-    HostKeyAlias HostName IdentitiesOnly IdentityAgent IdentityFile KbdInteractiveAuthentication KexAlgorithms LogLevel MACs \
-    NumberOfPasswordPrompts PasswordAuthentication PreferredAuthentications ProxyCommand ProxyJump PubkeyAuthentication \
-    ServerAliveCountMax ServerAliveInterval StrictHostKeyChecking TCPKeepAlive User UserKnownHostsFile";
-
-/// The others of OpenSSH 10, the names some of them had before, and those that Debian and Fedora add (GSSAPI...).
-const CAPITAL: &str = "AddKeysToAgent BindInterface CASignatureAlgorithms CanonicalDomains CanonicalizeFallbackLocal \
-    CanonicalizeHostname CanonicalizeMaxDots CanonicalizePermittedCNAMEs ChallengeResponseAuthentication ChannelTimeout Cipher \
-    ClearAllForwardings Compression CompressionLevel DSAAuthentication DynamicForward EnableEscapeCommandline EnableSSHKeysign \
-    EscapeChar ExitOnForwardFailure FingerprintHash ForkAfterAuthentication ForwardAgent ForwardX11 ForwardX11Timeout \
-    ForwardX11Trusted GSSAPIClientIdentity GSSAPIDelegateCredentials GSSAPIKexAlgorithms GSSAPIKeyExchange \
-    GSSAPIRenewalForcesRekey GSSAPIServerIdentity GSSAPITrustDns GatewayPorts HashKnownHosts Host HostbasedAcceptedAlgorithms \
-    HostbasedAuthentication HostbasedKeyTypes IPQoS IgnoreUnknown Include KbdInteractiveDevices KnownHostsCommand \
-    LocalCommand LocalForward LogVerbose Match NoHostAuthenticationForLocalhost ObscureKeystrokeTiming PKCS11Provider \
-    PermitLocalCommand PermitRemoteOpen Port Protocol ProxyUseFdpass PubkeyAcceptedAlgorithms PubkeyAcceptedKeyTypes \
-    RSAAuthentication RSAMinSize RefuseConnection RekeyLimit RemoteCommand RemoteForward RequestTTY RequiredRSASize \
-    RevokedHostKeys RhostsRSAAuthentication SecurityKeyProvider SendEnv SessionType SetEnv SmartcardDevice StdinNull \
-    StreamLocalBindMask StreamLocalBindUnlink SyslogFacility Tag Tunnel TunnelDevice UpdateHostKeys UseKeychain \
-    UsePrivilegedPort UseRoaming VerifyHostKeyDNS VersionAddendum VisualHostKey WarnWeakCrypto XAuthLocation";
-
 /// Why an option is refused that there is not.
 fn unknown(key: &str) -> Error {
     let accepted = ACCEPTED.options.iter().map(|option| option.name);
-    let of_ssh = KEYWORDS.split_whitespace().chain(CAPITAL.split_whitespace());
-    OPTIONS.unknown_beside(key, INSTEAD, accepted.chain(of_ssh))
+    OPTIONS.unknown_beside(key, INSTEAD, accepted.chain(options_of_ssh()))
 }
 
 fn words(key: &str, value: &str) -> Result<Vec<OsString>> {
@@ -406,7 +321,7 @@ mod tests {
             ("none", "none".into()),
             ("%d/key", "%d/key".into()),
         ] {
-            assert_eq!(lasting(file), lasts);
+            assert_eq!(lasting_file(file), lasts);
         }
     }
 

@@ -4,6 +4,7 @@
 mod exports;
 pub mod nfs;
 mod state;
+mod wire;
 
 use crate::context::Context;
 use crate::run::Run;
@@ -23,6 +24,8 @@ pub struct Serve {
 enum By {
     /// Export trees by NFS version 3, to the mount(8) of any system; stays in the foreground.
     Nfs(nfs::Nfs),
+    /// Serve a tree to other processes of outrigger: those of this machine, and by way of ssh.
+    Wire(wire::Wire),
 }
 
 impl Run for Serve {
@@ -32,6 +35,7 @@ impl Run for Serve {
     fn run(self, context: &Context) -> Result<(), Failure> {
         match self.by {
             By::Nfs(nfs) => nfs.run(context),
+            By::Wire(wire) => wire.run(context),
         }
     }
 }

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trees that another process of Outrigger serves (`outrigger serve wire`), at a socket of this machine or by way of ssh, by the messages
+//! of the core.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `place.rs` | where a tree is served; connecting, and starting the other side by ssh |
+//! | `session.rs` | a connection: what is agreed, requests, notices |
+//! | `numbers.rs` | what the other side of a connection calls nodes |
+//! | `inner.rs` | what outlives connections; making a new one |
+//! | `requests.rs` | from our numbers to theirs and back |
+//!
+//! Requests cross as they are, side by side. So whatever the tree at the other side can do this one can, but for locks, poll, ioctl
+//! and files without a name (`O_TMPFILE`).
+//!
+//! # When the connection is lost
+//!
+//! The next request makes a new one, on which files are found by their paths, and are the same when their number, device and time of birth
+//! are; open files are opened again like that. Otherwise they are `ESTALE`: a file that was removed while it was open is. Requests
+//! that change nothing are asked again. A change whose reply was lost is not made again: it fails with `EIO`, and may have been made. A
+//! place that serves another tree by then is refused (`ESTALE`).
+//!
+//! # Notices
+//!
+//! The other side tells what others change of what this one has seen, and what is cached of it is dropped. Of what it has not noticed itself
+//! (see `outrigger-door-wire`) TTLs decide, as with any other server. After a lost connection everything is asked again.
+#![forbid(unsafe_code)]
+
+mod inner;
+mod numbers;
+mod options;
+mod place;
+mod requests;
+mod session;
+
+pub use options::{OPTIONS, Options};
+
+use crate::inner::Inner;
+use crate::options::is_dangerous;
+use crate::place::Place;
+use outrigger_core::ops::{Locate, OpenFlags, Release};
+use outrigger_core::registry::{DriverInfo, Follows, Given, Lasts, Scheme, Site};
+use outrigger_core::{
+    Abilities, Answer, Cx, Errno, Error, Handle, Keep, Notify, Reply, Request, Result, Runtime, Service,
+};
+use std::sync::Arc;
+
+/// The description of this driver in `outrigger drivers`, the manual and completion.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "wire",
+    opens: "trees of another outrigger, at a socket of this machine or at a host with outrigger and ssh",
+    location: "ssh://[USER@]HOST[:PORT]/PATH, wire:unix:SOCKET/PATH",
+    writable: true,
+    options: &[&OPTIONS],
+    others: "the options of ssh_config(5), as in IdentityFile=FILE",
+    cached: true,
+    schemes: &[
+        Scheme { name: "wire", follows: Follows::Authority, lasts: Lasts::Stored, open: open_wire },
+        Scheme { name: "ssh", follows: Follows::Authority, lasts: Lasts::Stored, open: open_ssh },
+    ],
+    is_dangerous,
+    ..DriverInfo::NONE
+};
+
+fn open_wire(at: &str, given: &dyn Given, site: &Site<'_>) -> Result<Arc<dyn Service>, Error> {
+    open(Place::wire, at, given, site)
+}
+
+fn open_ssh(at: &str, given: &dyn Given, site: &Site<'_>) -> Result<Arc<dyn Service>, Error> {
+    open(Place::ssh, at, given, site)
+}
+
+fn open(
+    parse: fn(&str) -> Result<Place>,
+    at: &str,
+    given: &dyn Given,
+    site: &Site<'_>,
+) -> Result<Arc<dyn Service>, Error> {
+    let mut options = Options::default();
+    options.timeout = site.limit(options.timeout);
+    options.connect_timeout = site.limit(options.connect_timeout);
+    given.apply(&mut |key, value| options.set(key, value))?;
+    let place = parse(at.strip_suffix("//").unwrap_or(at))?;
+    let (runtime, keep) = (Arc::clone(site.runtime), site.keep.cloned());
+    let opened = site.wait_for(async move { Inner::connect(place, options, runtime, keep).await })?;
+    Ok(Arc::new(Wire(Arc::new(opened))))
+}
+
+/// A tree that another process serves.
+#[derive(Clone)]
+pub struct Wire(Arc<Inner>);
+
+impl Wire {
+    /// What is served at a LOCATION of one of the schemes. Tasks and processes run on `runtime`. With `keep`, the tree outlives this
+    /// process.
+    ///
+    /// # Errors
+    /// Why there is no connection, in ssh's words; `EPROTO` where releases do not understand each other; `EUCLEAN` when `keep` has
+    /// something else.
+    pub async fn connect(
+        scheme: &str,
+        at: &str,
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+        keep: Option<Arc<dyn Keep>>,
+    ) -> Result<Self> {
+        let place = if scheme == "ssh" { Place::ssh(at)? } else { Place::wire(at)? };
+        Inner::connect(place, options, runtime, keep).await.map(|inner| Wire(Arc::new(inner)))
+    }
+
+    /// Closing waits for nothing, but where files are stored as a whole when they are closed.
+    fn release<'a>(&'a self, cx: &'a Cx, op: Release) -> Answer<'a> {
+        let inner = &self.0;
+        let Some((session, handle, node)) = inner.close(op.handle) else {
+            return Answer::Ready(Reply::Done(()));
+        };
+        let Some(theirs) = session.numbers.theirs(node) else { return Answer::Ready(Reply::Done(())) };
+        let request: Request = Release { node: theirs, handle, ..op.clone() }.into();
+        if !(inner.abilities.whole_files && op.flags.writes()) {
+            session.tell(cx, request);
+            inner.let_go(cx, node);
+            return Answer::Ready(Reply::Done(()));
+        }
+        Answer::later(async move {
+            let closed = session.ask(cx, inner.runtime(), request).await;
+            inner.let_go(cx, node);
+            closed.unwrap_or_else(|fault| match fault {
+                session::Fault::Lost(error) | session::Fault::Known(error) => Reply::Error(error),
+                session::Fault::Refused(never) => match never {},
+            })
+        })
+    }
+}
+
+impl Service for Wire {
+    fn call<'a>(&'a self, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        let inner = &self.0;
+        match &mut request {
+            Request::Forget(op) => {
+                inner.forget(cx, op);
+                return Answer::Ready(Reply::Done(()));
+            }
+            Request::Release(op) => return self.release(cx, op.clone()),
+            Request::Locate(Locate { node }) => {
+                return Answer::Ready(inner.files.table().locate(*node).into());
+            }
+            // Directories are not open at the other side.
+            Request::ReadDir(op) => op.handle = Handle::NONE,
+            Request::ReadDirPlus(op) => op.handle = Handle::NONE,
+            Request::FSyncDir(op) => op.handle = Handle::NONE,
+            // This side does not predict what a new file is like.
+            Request::Create(op) => op.flags -= OpenFlags::ASYNC_CREATE,
+            _ => {}
+        }
+        if !inner.abilities.ops.has(request.op()) {
+            return Answer::error(Errno::ENOSYS);
+        }
+        Answer::later(async move { inner.ask(cx, &request).await.unwrap_or_else(Reply::Error) })
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.0.abilities.clone()
+    }
+
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.0.attach(notify);
+    }
+}
