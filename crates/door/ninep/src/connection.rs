@@ -12,6 +12,7 @@ use outrigger_proto_ninep::{
 };
 use outrigger_toolkit_serve::{Caught, Claim, PATIENCE, Share, Unsent, send};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::mem::take;
 use std::sync::{Arc, Mutex as Plain};
@@ -208,9 +209,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
             Ok((_, Request::Tflush(call))) if call.oldtag != number => self.flush(call.oldtag),
             _ => None,
         };
-        let running = Running { cancel: cancel.clone(), done };
-        if number == NO_TAG || lock(&self.outlet.running).insert(number, running).is_some() {
-            return Err(Broken::Tag(number));
+        match lock(&self.outlet.running).entry(number) {
+            Entry::Vacant(place) if number != NO_TAG => {
+                place.insert(Running { cancel: cancel.clone(), done });
+            }
+            _ => return Err(Broken::Tag(number)),
         }
         let holds = (place, memory, sender);
         match request {

@@ -39,6 +39,9 @@ const REMOVE: u8 = 0x40;
 /// `O_TRUNC`.
 const O_TRUNC: u32 = 0o1000;
 
+/// The least that is listed at once, in bytes as the core counts them.
+const LISTED: u32 = 4096;
+
 /// Where reading a directory goes on.
 #[derive(Default)]
 pub(crate) struct Listing {
@@ -192,7 +195,7 @@ impl Asking {
     /// Lists some more names.
     async fn list(&self, dir: &File, handle: Handle, listing: &mut Listing, size: u32) -> Result<()> {
         let (node, cookie, cx) = (dir.held().node, listing.cookie, self.cx(&dir.at.who.cred));
-        let read = ReadDirPlus { node, handle, cookie, size };
+        let read = ReadDirPlus { node, handle, cookie, size: size.max(LISTED) };
         let listed = dir.at.export.ask(&cx, read).await?;
         listing.is_at_end = listed.eof || listed.entries.is_empty();
         // What is not looked at is given back all the same.

@@ -134,11 +134,14 @@ pub enum Listener {
     Tcp(std::net::TcpListener),
     /// By a socket of this machine.
     Unix(std::os::unix::net::UnixListener, PathBuf),
+    /// Nowhere: for [`Server::converse`].
+    None,
 }
 
 enum Listening {
     Tcp(TcpListener),
     Unix(UnixListener, PathBuf),
+    None,
 }
 
 /// Trees that are exported.
@@ -164,6 +167,7 @@ impl Server {
                 listener.set_nonblocking(true)?;
                 Listening::Unix(UnixListener::from_std(listener)?, path)
             }
+            Listener::None => Listening::None,
         };
         let mut exports: Vec<Arc<Export>> = Vec::new();
         for Tree { name, service, callers } in trees {
@@ -195,7 +199,7 @@ impl Server {
     pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         match &self.listening {
             Listening::Tcp(listener) => listener.local_addr().map(Some),
-            Listening::Unix(..) => Ok(None),
+            Listening::Unix(..) | Listening::None => Ok(None),
         }
     }
 
@@ -219,6 +223,7 @@ impl Server {
                 let uid = stream.peer_cred().ok().map(|cred| cred.uid());
                 self.take(At::Local { path: path.clone(), uid }, stream.into_split());
             },
+            Listening::None => std::future::pending().await,
         }
     }
 
