@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# client-vm.sh SCRIPT: runs a shell script in a virtual machine with Debian's kernel, whose NFS client this machine's kernel may lack.
+# client-vm.sh SCRIPT: runs a shell script in a virtual machine with Debian's kernel, whose clients of NFS and 9P this machine's kernel may lack.
 # What the machine prints on its console is printed. Exit status 0: the script has exit status 0.
 #
 # The script runs as root in busybox' shell. 10.0.2.2 is the loopback device of this machine. qemu emulates the processor, so no

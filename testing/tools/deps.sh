@@ -106,10 +106,11 @@ unpack() {
     rm -rf "$scratch"
 }
 
-# Debian's kernel with its NFS client, and the first files of a machine that runs it, for client-vm.sh.
+# Debian's kernel with its clients of NFS and 9P, and the first files of a machine that runs it, for client-vm.sh.
 unpack_client() {
     local client=$target/test-tools/linux-client package version module
-    [ ! -e "$client/initrd/init" ] || return 0
+    # Former versions had no client of 9P.
+    ! grep -qs '^9p\.ko' "$client/initrd/modules" || return 0
     note "fetching Debian's kernel"
     scratch=$(mktemp -d)
     chmod 755 "$scratch"
@@ -123,7 +124,7 @@ unpack_client() {
     mkdir -p "$client/initrd"/{bin,lib,proc,sys,dev,mnt,tmp,etc}
     cp "$(command -v busybox)" "$client/initrd/bin/busybox"
     cp "$scratch/kernel/boot/vmlinuz-$version" "$client/vmlinuz"
-    for module in virtio_pci virtio_net nfs nfsv3; do
+    for module in virtio_pci virtio_net nfs nfsv3 9p 9pnet_fd; do
         modprobe -d "$scratch/kernel" -S "$version" --show-depends "$module"
     done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' | while read -r module; do
         cp "$module" "$client/initrd/lib/"

@@ -32,6 +32,7 @@
 //! | [`notify`] | what a driver tells its door unasked |
 //! | [`reply_guard`] | exactly one reply per request |
 //! | [`paths`] | which path a node stands for, learnt from the messages that pass |
+//! | [`range_locks`] | advisory locks of one file |
 //! | [`rebind`] | numbers that outlive the server which answers for them |
 //! | [`registry`] | how drivers and layers describe themselves to users |
 //! | [`runtime`] | clock, timers and tasks, supplied by the assembling caller |
@@ -73,6 +74,7 @@ pub mod option;
 mod option_values;
 pub mod paths;
 pub mod payload;
+pub mod range_locks;
 pub mod rebind;
 pub mod registry;
 pub mod reply;

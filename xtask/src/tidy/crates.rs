@@ -22,6 +22,8 @@ pub enum Area {
     Mux,
     /// `crates/remote`: what drivers of servers share
     Remote,
+    /// `crates/serve`: what doors for a network share
+    Serve,
     /// `crates/succession`: what is known of a tree whose server may die
     Succession,
     /// `crates/proto/NAME`: a codec
@@ -56,6 +58,7 @@ impl Area {
             ["crates", "host"] => Self::Host,
             ["crates", "mux"] => Self::Mux,
             ["crates", "remote"] => Self::Remote,
+            ["crates", "serve"] => Self::Serve,
             ["crates", "succession"] => Self::Succession,
             ["crates", "proto", name] => Self::Proto(name.to_owned()),
             ["crates", "door", name] => Self::Door(name.to_owned()),

@@ -33,12 +33,12 @@ const PARTS: [Part; 6] = [
 ];
 
 /// A program that is built beside the tests, or with the tools that they need.
-fn beside(name: &str) -> PathBuf {
+pub fn beside(name: &str) -> PathBuf {
     PathBuf::from(PROGRAM).with_file_name(name)
 }
 
 /// Whether there is a machine to run, with its programs; else the test is skipped.
-fn has_machine() -> bool {
+pub fn has_machine() -> bool {
     for (file, how) in [
         (beside("../test-tools/linux-client/initrd/init"), "make deps"),
         (beside("examples/suite"), "cargo build -p outrigger-conformance --examples"),
@@ -51,18 +51,23 @@ fn has_machine() -> bool {
     ["qemu-system-x86_64", "git", "sqlite3"].into_iter().all(has)
 }
 
+/// A machine that runs this script, with programs that are not in it.
+pub fn machine_for(place: &Place, script: &str, seconds: u64) -> Child {
+    let file = place.file("script", script);
+    let mut command =
+        Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/tools/client-vm.sh"));
+    command.arg(file).env("VM_SECONDS", seconds.to_string()).stdin(Stdio::null());
+    command.env("VM_PROGRAMS", format!("git sqlite3 {} {PROGRAM}", beside("examples/suite").display()));
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
 /// A machine that runs all parts; `ports` are those of the tree, with an image where there is one, and of the trees that are only read.
 fn machine(place: &Place, ports: (u16, u16), image: bool) -> Child {
     let parts: String =
         PARTS.iter().map(|part| format!("{}() {{\n{}\n}}\n", part.name, part.script)).collect();
     let runs: String = PARTS.iter().map(|part| format!("run {}\n", part.name)).collect();
     let script = format!("tree={}\nread_only={}\nimage={image}\n{COMMON}{parts}{runs}", ports.0, ports.1);
-    let file = place.file("script", script);
-    let mut command =
-        Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/tools/client-vm.sh"));
-    command.arg(file).env("VM_SECONDS", SECONDS.to_string()).stdin(Stdio::null());
-    command.env("VM_PROGRAMS", format!("git sqlite3 {} {PROGRAM}", beside("examples/suite").display()));
-    command.stdout(Stdio::piped()).spawn().unwrap()
+    machine_for(place, &script, SECONDS)
 }
 
 const COMMON: &str = r#"
@@ -81,7 +86,7 @@ run() {
 "#;
 
 /// A tree of source code: this repository's crates.
-fn sources(place: &Place, name: &str) {
+pub fn sources(place: &Place, name: &str) {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core");
     fs::create_dir_all(place.at(name).parent().unwrap()).unwrap();
     place.run_as("cp", &["-a", from.to_str().unwrap(), place.at(name).to_str().unwrap()]).ok();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `outrigger serve nfs` with clients that others wrote: libnfs' tools, and the kernel of Debian in a virtual machine.
+//! `outrigger serve` with clients that others wrote: tools of libnfs and diod, and the kernel of Debian in a virtual machine.
 
 mod kernel;
+mod kernel_ninep;
 mod mounted;
+mod ninep;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -23,7 +25,7 @@ pub struct Serving {
     child: Child,
     /// What it prints on standard output, without its first line.
     out: BufReader<ChildStdout>,
-    /// Where it listens.
+    /// Where it listens; 0 for a socket with a name.
     pub port: u16,
 }
 
@@ -35,14 +37,23 @@ impl Serving {
         Serving::of(command)
     }
 
+    /// Starts `outrigger serve 9p` with these arguments at a free port.
+    pub fn ninep(place: &Place, args: &[&str]) -> Self {
+        let arguments = [&["serve", "9p", "--listen", "127.0.0.1:0"], args].concat();
+        Serving::of(place.command(PROGRAM, &arguments))
+    }
+
     /// Starts this command.
     pub fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         out.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("127.0.0.1:").unwrap_or_else(|| panic!("{line:?}"));
-        let port = address.split(' ').next().unwrap().parse().unwrap();
+        let port = match line.strip_prefix("127.0.0.1:") {
+            Some(address) => address.split(' ').next().unwrap().parse().unwrap(),
+            None if line.starts_with("unix:") => 0,
+            None => panic!("{line:?}"),
+        };
         Serving { child, out, port }
     }
 
@@ -72,7 +83,7 @@ fn libnfs(place: &Place, program: &str, args: &[&str]) -> Said {
     place.run_as("setpriv", &[&["--reuid=1001", "--clear-groups", program][..], args].concat())
 }
 
-const EVERYONE: [&str; 3] = ["--insecure", "--squash", "none"];
+pub const EVERYONE: [&str; 3] = ["--insecure", "--squash", "none"];
 
 #[test]
 fn libnfs_lists_reads_and_copies() {

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a call to its reply: programs, procedures, and who asks.
 
-use crate::budget::Budget;
-use crate::caller::{Callers, User};
+use crate::caller::user_of;
 use crate::duplicates::{Duplicates, Key, Seen, reply_of};
 use crate::export::{Export, Outcome};
 use crate::files::Used;
 use crate::handle::{FileId, Sealer};
 use crate::notice::Refusals;
 use crate::stand_in::Root;
-use crate::threads::Inside;
 use crate::{mount, other};
 use bytes::{Bytes, BytesMut};
 use outrigger_core::{Credentials, Cx, Peer};
@@ -25,6 +23,7 @@ use outrigger_proto_nfs3::xdr::rpc::{
 };
 use outrigger_proto_nfs3::xdr::{DecodeError, Decoder, Encoded, Procedure, Xdr};
 use outrigger_proto_nfs3::{mount as mount3, nlm};
+use outrigger_toolkit_serve::{Budget, Callers, Inside, User};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -132,7 +131,7 @@ impl Dispatch {
             let (low, high) = (rpc::RPC_VERSION, rpc::RPC_VERSION);
             return Err(rpc::Reply::Denied(Denied::RpcMismatch(Versions { low, high })));
         }
-        let user = User::of(&header.credential).map_err(denied)?;
+        let user = user_of(&header.credential).map_err(denied)?;
         let id = self.requests.fetch_add(1, Ordering::Relaxed);
         let mut cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(id, Credentials::ROOT, "nfs") };
         cx.origin.peer = Some(Arc::new(Peer { address: peer.to_string(), session }));

@@ -2,23 +2,18 @@
 //! One connection: records in, calls side by side, replies as they are ready.
 //!
 //! Each call is a task of its own: a tree may take its time at once, as a file of the host does whose disk is slow, and what is
-//! read from the connection meanwhile goes on ([`crate::threads`]).
+//! read from the connection meanwhile goes on ([`outrigger_toolkit_serve::Caught`]).
 
 use crate::answer::Dispatch;
-use crate::budget::{Claim, Share};
-use crate::threads::Inside;
-use bytes::{Buf, Bytes};
-use outrigger_proto_nfs3::xdr::Encoded;
+use bytes::Bytes;
 use outrigger_proto_nfs3::xdr::record::Records;
 use outrigger_proto_nfs3::xdr::rpc::{self, AcceptStatus};
+use outrigger_toolkit_serve::{Caught, Claim, PATIENCE, Share, Unsent, send};
 use std::io;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
@@ -28,9 +23,6 @@ use tokio::time::timeout;
 pub(crate) const RECORD_MAX: usize = crate::IO_MAX as usize + (8 << 10);
 /// Calls of one connection that are worked on at once; others wait at the client.
 const CALLS: usize = 128;
-/// How long the rest of a record, and room for a reply, may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// How long a connection is kept on which nothing is asked: a client that comes back connects again.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -51,6 +43,8 @@ enum Broken {
     Stuck,
     #[error("a reply could not be delivered")]
     Undelivered,
+    #[error(transparent)]
+    Unsent(#[from] Unsent),
 }
 
 /// Serves a connection to its end.
@@ -142,12 +136,16 @@ impl Connection {
         let (dispatch, inside) = (Arc::clone(&self.dispatch), Arc::clone(&self.dispatch.inside));
         let (peer, session) = (self.peer, self.session);
         let xid = rpc::xid(&message).unwrap_or_default();
-        let answer = Box::pin(async move { dispatch.answer(message, peer, session).await });
-        let answer = Caught { answer, xid, inside };
+        let answer = async move { dispatch.answer(message, peer, session).await };
+        let failure = move || Some(rpc::reply(xid, rpc::accepted(AcceptStatus::SystemError)).finish());
+        let answer = Caught::new(answer, inside, failure);
         let (to, broken) = (Arc::clone(&self.to), Arc::clone(&self.broken));
         tokio::spawn(async move {
             let sent = match answer.await {
-                Some(reply) => send(&to, reply).await,
+                Some(reply) => {
+                    let (head, body) = reply.into_head_and_body();
+                    send(&mut *to.lock().await, &head, &body).await.map_err(Broken::from)
+                }
                 None => Err(Broken::NoCall),
             };
             if let Err(error) = sent {
@@ -157,55 +155,4 @@ impl Connection {
             drop(holds);
         });
     }
-}
-
-/// An answer that is an error of the server when working on it panics: other calls of the connection go on.
-struct Caught {
-    answer: Pin<Box<dyn Future<Output = Option<Encoded>> + Send>>,
-    xid: u32,
-    inside: Arc<Inside>,
-}
-
-impl Future for Caught {
-    type Output = Option<Encoded>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Caught { answer, xid, inside } = self.get_mut();
-        let polled = catch_unwind(AssertUnwindSafe(|| inside.run(|| answer.as_mut().poll(context))));
-        polled.unwrap_or_else(|_| {
-            tracing::error!("working on a call panicked");
-            Poll::Ready(Some(rpc::reply(*xid, rpc::accepted(AcceptStatus::SystemError)).finish()))
-        })
-    }
-}
-
-/// Sends a reply. A client that does not take it loses the connection.
-async fn send(to: &Mutex<OwnedWriteHalf>, reply: Encoded) -> Result<(), Broken> {
-    let mut to = to.lock().await;
-    let (mut head, mut body) = reply.into_head_and_body();
-    let mut sent = Ok(());
-    while sent.is_ok() && (head.has_remaining() || body.has_remaining()) {
-        sent = match timeout(PATIENCE, some_of(&mut *to, &head, &body)).await {
-            Err(_) => Err(Broken::Stuck),
-            Ok(Err(error)) => Err(error.into()),
-            Ok(Ok(count)) => {
-                let of_head = count.min(head.len());
-                head.advance(of_head);
-                body.advance(count - of_head);
-                Ok(())
-            }
-        };
-    }
-    if sent.is_err() {
-        // Half a reply may have been sent: nothing that follows would be understood.
-        let _ = to.shutdown().await;
-    }
-    sent
-}
-
-/// Writes what goes into the socket at once.
-async fn some_of(to: &mut (impl AsyncWrite + Unpin), head: &[u8], body: &[u8]) -> io::Result<usize> {
-    let pieces = [io::IoSlice::new(head), io::IoSlice::new(body)];
-    let count = to.write_vectored(&pieces).await?;
-    if count == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(count) }
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A tree that clients can mount, and what the procedures on it share.
 
-use crate::caller::{Callers, Squash};
 use crate::convert;
 use crate::files::{Files, Used};
 use crate::handle::{ExportId, FileId, Sealer};
-use crate::notice::Seldom;
 use crate::server::Paths;
 use outrigger_core::ops::GetAttr;
 use outrigger_core::{
     Abilities, Attr, Cx, Errno, Identity, Name, Node, Op, Result, Service, SetAttrs, ask, hash,
 };
 use outrigger_proto_nfs3::types::{self as nfs, FileHandle, Status, Verifier};
+use outrigger_toolkit_serve::{Callers, Seldom};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -91,28 +90,14 @@ impl Export {
 
     /// Says why someone was refused who may be allowed it at the client: it is another user here.
     fn tell_of_squashing(&self, cx: &Cx, what: &str) {
-        let Callers { squash, anonymous, .. } = &self.callers;
-        let (who, instead) = match squash {
-            Squash::None if self.callers.users.is_empty() => return,
-            Squash::None => {
-                ("a user whose number is that of somebody else here", "--map CLIENT:SERVER says who it is")
-            }
-            Squash::Root => {
-                ("root", "--squash root; --squash none lets it be root here, --map 0:UID another user")
-            }
-            Squash::All => (
-                "every user",
-                "--squash all; --squash none lets users keep their numbers, --map maps single ones",
-            ),
-        };
-        if (cx.cred.uid, cx.cred.gid) == *anonymous
+        if let Some((who, instead)) = self.callers.why_anonymous(&cx.cred)
             && let Some(more) = self.squashed.due()
         {
             let peer = cx.origin.peer.as_ref().map_or("a client", |peer| &peer.address);
             tracing::warn!(
                 "{peer} was refused '{what}' in '/{}': {who} of a client is user {} here ({instead}){more}",
                 self.name,
-                anonymous.0
+                cx.cred.uid
             );
         }
     }
@@ -146,7 +131,7 @@ impl Export {
 
     /// What a client sets, with the tree's numbers of users and groups.
     pub(crate) fn set_attrs(&self, set: &nfs::SetAttrs) -> Outcome<SetAttrs> {
-        self.callers.meant(convert::set_attrs(set)?)
+        self.callers.meant(convert::set_attrs(set)?).map_err(|error| convert::status(&error))
     }
 
     /// The attributes after an operation, which has not failed when they cannot be had.

@@ -3,11 +3,10 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `server.rs` | the listening socket, how many connections there may be |
+//! | `server.rs` | the listening socket |
 //! | `connection.rs` | records in, calls side by side, replies as they are ready |
-//! | `budget.rs`, `threads.rs` | what calls may take: memory, and threads that they hold |
 //! | `answer.rs` | from a call to its reply: programs, procedures, repeated calls |
-//! | `caller.rs` | which clients may ask, and as which user |
+//! | `caller.rs` | who a call says that its caller is |
 //! | `notice.rs` | what is said about clients that are refused |
 //! | `duplicates.rs` | replies to calls that must not happen twice |
 //! | `handle.rs` | file handles that clients cannot make up |
@@ -16,12 +15,13 @@
 //! | `mount.rs`, `other.rs` | the programs beside NFS |
 //! | `stand_in.rs` | what is left to clients when there is no tree any more |
 //!
+//! Which clients may ask, as which user, and how much, is what doors for networks share: `crates/serve`.
+//!
 //! The tree has to check permissions against the caller, and to read, write and list without open handles: the layers
 //! `permissions` and `closesim` do that for trees that do not. Design: `docs/design/0021-nfs-door.md`.
 #![forbid(unsafe_code)]
 
 mod answer;
-mod budget;
 mod caller;
 mod connection;
 mod content;
@@ -37,11 +37,10 @@ mod notice;
 mod other;
 mod server;
 mod stand_in;
-mod threads;
 
-pub use caller::{Callers, NOBODY, Network, NotANetwork, Squash};
 pub use export::number_of;
 pub use handle::KEY_LEN;
+pub use outrigger_toolkit_serve::{Callers, NOBODY, Network, NotANetwork, Squash};
 pub use server::{Options, Paths, Server, Tree, needs_paths, new_key};
 pub use stand_in::Root;
 

@@ -4,17 +4,15 @@
 use crate::export::{Export, Outcome};
 use crate::files::Used;
 use outrigger_core::ops::{Parent, ReadDir, ReadDirPlus, StatFs};
-use outrigger_core::reply::{COOKIE_MAX, Dirent, DirentPlus};
+use outrigger_core::reply::{Dirent, DirentPlus};
 use outrigger_core::{Abilities, Cx, Handle, Node, OpCode};
 use outrigger_proto_nfs3::results::{
     AttrsFailed, Entries, EntriesPlus, Entry, EntryPlus, FsInfo, FsStat, Pathconf,
 };
 use outrigger_proto_nfs3::types::{FileHandle, Name, Properties, Status, Time, Verifier};
 use outrigger_proto_nfs3::xdr::{List, Xdr};
+use outrigger_toolkit_serve::dots::{DOT, below, dots};
 
-/// Cookies of `.` and `..`, which the core's listings do not have. A listing begins with them.
-const DOT: u64 = COOKIE_MAX + 1;
-const DOT_DOT: u64 = COOKIE_MAX + 2;
 /// Cookies last as long as the directory is known, so there is nothing to verify.
 const VERIFIER: Verifier = [0; 8];
 /// Bytes of a result without entries: attributes, verifier, two booleans.
@@ -54,21 +52,6 @@ impl Room {
     fn cut<T>(&self, entries: Vec<T>) -> Outcome<(Vec<T>, bool)> {
         if entries.is_empty() { Err(Status::TOOSMALL) } else { Ok((entries, false)) }
     }
-}
-
-/// The names before those of the tree that are still to be listed, with their cookies.
-fn dots(cookie: u64) -> &'static [(&'static [u8], u64)] {
-    const DOTS: &[(&[u8], u64)] = &[(b".", DOT), (b"..", DOT_DOT)];
-    match cookie {
-        0 => DOTS,
-        DOT => &DOTS[1..],
-        _ => &[],
-    }
-}
-
-/// The tree's cookie.
-fn below(cookie: u64) -> u64 {
-    if cookie > COOKIE_MAX { 0 } else { cookie }
 }
 
 fn known(name: &[u8]) -> Name {

@@ -2,13 +2,13 @@
 //! The listening socket.
 
 use crate::answer::Dispatch;
-use crate::caller::Callers;
 use crate::connection;
 use crate::export::{Common, Export};
 use crate::handle::{KEY_LEN, Sealer};
 use crate::stand_in::Root;
 use outrigger_core::node_table::NodeTable;
 use outrigger_core::{Credentials, Cx, Errno, OpCode, Result, Service};
+use outrigger_toolkit_serve::{Callers, Places, taken};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
 use std::net::SocketAddr;
@@ -16,15 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
-/// Connections at once; further ones are closed.
-const CONNECTIONS: usize = 512;
-/// The same for clients at ports that any user can use, where these are not trusted.
-const STRANGERS: usize = 32;
-/// How long to wait when no connection can be taken, for want of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Files that are not used for twice as long are not held any more.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -94,8 +86,7 @@ fn random<const N: usize>() -> Result<[u8; N]> {
 pub struct Server {
     listener: TcpListener,
     dispatch: Arc<Dispatch>,
-    connections: Arc<Semaphore>,
-    strangers: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Server {
@@ -149,11 +140,9 @@ impl Server {
         root: Option<(Root, Callers)>,
         sealer: Arc<Sealer>,
     ) -> Result<Self> {
-        let (connections, strangers) =
-            (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Semaphore::new(STRANGERS)));
         let port = listener.local_addr()?.port();
         let dispatch = Arc::new(Dispatch::new(exports, root, sealer, port));
-        Ok(Server { listener, dispatch, connections, strangers })
+        Ok(Server { listener, dispatch, places: Places::default() })
     }
 
     /// The root of its first tree, for [`Server::standing_in`].
@@ -190,9 +179,7 @@ impl Server {
     /// Takes no more calls, and waits for those that run, for at most `limit`.
     pub async fn close(&self, limit: Duration) {
         self.dispatch.closing.send_replace(true);
-        if timeout(limit, self.connections.acquire_many(CONNECTIONS as u32)).await.is_err() {
-            tracing::warn!("calls still run");
-        }
+        self.places.emptied(limit).await;
     }
 
     /// Serves clients until the future is dropped. Connections stay until [`Server::close`].
@@ -213,32 +200,9 @@ impl Server {
     async fn accept(&self) {
         let sessions = AtomicU64::new(1);
         loop {
-            let (stream, peer) = match self.listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was not taken");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
-            };
-            let refusals = &self.dispatch.refusals;
-            if !self.dispatch.admits(peer) {
-                if let Some(more) = refusals.network.due() {
-                    tracing::warn!(
-                        "{peer} was refused: it is in no network that may ask (option allow){more}"
-                    );
-                }
-                continue;
-            }
-            // Any user of an admitted machine can make connections of strangers: they have few places, of their own.
-            let is_trusted = self.dispatch.trusts(peer);
-            let places = if is_trusted { &self.connections } else { &self.strangers };
-            let Ok(permit) = places.clone().try_acquire_owned() else {
-                if let Some(more) = refusals.places.due() {
-                    tracing::warn!("{peer} was refused: there are too many connections{more}");
-                }
-                continue;
-            };
+            let Some((stream, peer)) = taken(self.listener.accept().await).await else { continue };
+            let (is_admitted, is_trusted) = (self.dispatch.admits(peer), self.dispatch.trusts(peer));
+            let Some(permit) = self.places.enter(&peer, is_admitted, is_trusted) else { continue };
             tracing::debug!(%peer, "connected");
             let session = sessions.fetch_add(1, Ordering::Relaxed);
             let dispatch = self.dispatch.clone();

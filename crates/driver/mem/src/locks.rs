@@ -5,6 +5,7 @@ use crate::Mem;
 use crate::inode::Inode;
 use crate::record::Record;
 use outrigger_core::ops::{GetLock, Lock, LockKind, SetLock};
+use outrigger_core::range_locks::{HeldLock, RangeLocks};
 use outrigger_core::survive::Room;
 use outrigger_core::{Cx, Errno, LockOwner, Node, Result};
 use parking_lot::Mutex;
@@ -20,16 +21,9 @@ pub(crate) const LOCK_WORDS: usize = 7;
 /// The locks of one file.
 #[derive(Default)]
 pub(crate) struct Locks {
-    ranges: Vec<Held>,
-    wholes: Vec<Held>,
+    ranges: RangeLocks,
+    wholes: RangeLocks,
     waiters: Vec<Waiter>,
-}
-
-/// A lock and whose it is.
-#[derive(Clone, Copy)]
-struct Held {
-    owner: LockOwner,
-    lock: Lock,
 }
 
 /// Someone to wake when locks of this file are released.
@@ -70,71 +64,26 @@ impl Waits {
     }
 }
 
-fn overlap(a: &Lock, b: &Lock) -> bool {
-    a.start <= b.end && b.start <= a.end
-}
-
 impl Locks {
-    fn list(&mut self, flock: bool) -> &mut Vec<Held> {
+    fn list(&mut self, flock: bool) -> &mut RangeLocks {
         if flock { &mut self.wholes } else { &mut self.ranges }
     }
 
-    /// The first lock of somebody else that stands in the way.
-    fn conflict(&mut self, flock: bool, owner: LockOwner, lock: &Lock) -> Option<Held> {
-        let exclusive = lock.kind == LockKind::Write;
-        let in_the_way = |held: &&Held| {
-            held.owner != owner
-                && overlap(&held.lock, lock)
-                && (exclusive || held.lock.kind == LockKind::Write)
-        };
-        self.list(flock).iter().find(in_the_way).copied()
-    }
-
-    /// Gives `owner` this kind of lock on the range: cuts what it held there, and joins neighbours of one kind.
-    pub fn apply(&mut self, flock: bool, owner: LockOwner, mut lock: Lock) {
-        let list = self.list(flock);
-        let mut rest = Vec::new();
-        list.retain(|held| {
-            let mut old = held.lock;
-            if held.owner != owner {
-                return true;
-            }
-            let touches = old.start <= lock.end.saturating_add(1) && lock.start <= old.end.saturating_add(1);
-            if touches && old.kind == lock.kind {
-                lock.start = lock.start.min(old.start);
-                lock.end = lock.end.max(old.end);
-                return false;
-            }
-            if !overlap(&old, &lock) {
-                return true;
-            }
-            if old.start < lock.start {
-                rest.push(Lock { end: lock.start - 1, ..old });
-            }
-            if old.end > lock.end {
-                old.start = lock.end + 1;
-                rest.push(old);
-            }
-            false
-        });
-        if lock.kind != LockKind::Unlock {
-            rest.push(lock);
-        }
-        list.extend(rest.into_iter().map(|lock| Held { owner, lock }));
+    /// Gives `owner` this kind of lock on the range.
+    pub fn apply(&mut self, flock: bool, owner: LockOwner, lock: Lock) {
+        self.list(flock).apply(owner, lock);
     }
 
     /// Takes all locks of one kind from `owner`; answers whether there was one.
     pub fn release(&mut self, flock: bool, owner: LockOwner) -> bool {
-        let list = self.list(flock);
-        let before = list.len();
-        list.retain(|held| held.owner != owner);
-        list.len() < before
+        self.list(flock).release(owner)
     }
 
     /// All locks as records of the inode `ino`.
     pub fn records(&self, ino: u64) -> impl Iterator<Item = Record> {
-        let record =
-            move |flock| move |held: &Held| Record::Lock { ino, flock, owner: held.owner, lock: held.lock };
+        let record = move |flock| {
+            move |held: &HeldLock| Record::Lock { ino, flock, owner: held.owner, lock: held.lock }
+        };
         self.ranges.iter().map(record(false)).chain(self.wholes.iter().map(record(true)))
     }
 
@@ -165,7 +114,7 @@ pub(crate) fn get(mem: &Mem, op: &GetLock) -> Result<Option<Lock>> {
     if op.lock.kind == LockKind::Unlock {
         return Err(Errno::EINVAL.because("F_GETLK asks about a lock, not about its release"));
     }
-    Ok(inode.locks.lock().conflict(false, op.owner, &op.lock).map(|held| held.lock))
+    Ok(inode.locks.lock().ranges.conflict(op.owner, &op.lock).map(|held| held.lock))
 }
 
 fn check(lock: &Lock) -> Result<()> {
@@ -195,7 +144,7 @@ pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetLock) -> Result<()> {
         let mut locks = inode.locks.lock();
         let blocker = match lock.kind {
             LockKind::Unlock => None,
-            _ => locks.conflict(op.flock, op.owner, &lock),
+            _ => locks.list(op.flock).conflict(op.owner, &lock),
         };
         let Some(blocker) = blocker else {
             locks.apply(op.flock, op.owner, lock);

@@ -196,7 +196,9 @@ impl Driver for NineP {
     }
 
     async fn removexattr(&self, cx: &Cx, op: RemoveXattr) -> Result<()> {
-        self.0.put_xattr(cx, op.node, (&op.name, 0), Value::new()).await
+        // As the client of Linux does: with the flag, no value cannot mean an empty one.
+        let flags = XattrFlags::REPLACE.bits();
+        self.0.put_xattr(cx, op.node, (&op.name, flags), Value::new()).await
     }
 
     async fn statfs(&self, cx: &Cx, op: StatFs) -> Result<FsStat> {

@@ -89,6 +89,21 @@ macro_rules! side {
     };
 }
 
+impl Reply {
+    /// The whole message in two parts, of which the second is content that is not copied: that of [`Rread`] and [`Rreaddir`].
+    pub fn encode_parts(self, tag: u16, dialect: Dialect) -> (BytesMut, Bytes) {
+        let kind = self.kind();
+        let data = match self {
+            Reply::Rread(Rread { data }) | Reply::Rreaddir(Rreaddir { data }) => data,
+            other => return (other.encode(tag, dialect), Bytes::new()),
+        };
+        let mut head = message(kind, tag, dialect, |out| (data.len() as u32).put(out));
+        let whole = (head.len() + data.len()) as u32;
+        head[..4].copy_from_slice(&whole.to_le_bytes());
+        (head, data)
+    }
+}
+
 macro_rules! calls {
     ($($request:ident $reply:ident)*) => { $(
         impl Call for $request {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What fields of messages consist of.
 
-use crate::field::{DecodeError, Field, Input, Output};
+use crate::field::{DecodeError, Dialect, Field, Input, Output};
 use crate::{AttrMask, QidKind, SetMask, Text};
+use bytes::BytesMut;
 
 macro_rules! fields {
     ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $each:literal])* $field:ident: $type:ty),* $(,)? }) => {
@@ -191,6 +192,36 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// The file that says "leave it alone" in each of its fields, for [`crate::Twstat`].
+    pub fn untouched() -> Self {
+        let (none, nothing) = (Some(u32::MAX), Text::default());
+        let qid = Qid { kind: QidKind::all(), version: u32::MAX, path: u64::MAX };
+        Stat {
+            kind: u16::MAX,
+            dev: u32::MAX,
+            qid,
+            mode: u32::MAX,
+            atime: u32::MAX,
+            mtime: u32::MAX,
+            length: u64::MAX,
+            name: nothing.clone(),
+            uid: nothing.clone(),
+            gid: nothing.clone(),
+            muid: nothing.clone(),
+            extension: Some(nothing),
+            n_uid: none,
+            n_gid: none,
+            n_muid: none,
+        }
+    }
+
+    /// The bytes that it is in the content of a directory (read(5) of Plan 9).
+    pub fn encode(&self, dialect: Dialect) -> BytesMut {
+        let mut out = Output { bytes: BytesMut::new(), dialect };
+        self.put(&mut out);
+        out.bytes
+    }
+
     fn put_fields(&self, out: &mut Output) {
         self.kind.put(out);
         self.dev.put(out);

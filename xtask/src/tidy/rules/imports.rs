@@ -73,14 +73,16 @@ fn tests_may_use(user: &Area, target: &Area) -> bool {
 fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
     use Area::{
         Cli, Client, Core, CoreDerive, Door, Driver, Guard, Host, Kernel, Layer, Mux, Proto, Remote, Runtime,
-        Succession, Testing, Xtask,
+        Serve, Succession, Testing, Xtask,
     };
     match (user, target) {
         // No crate may link GPL code or the programs of tests and chores.
         (_, Kernel | Xtask) => false,
         (Testing, _) => true,
         (_, Testing) => false,
-        (Core, CoreDerive) | (Client | Remote | Runtime | Succession, Core) | (Proto(_), Proto(_)) => true,
+        (Core, CoreDerive)
+        | (Client | Remote | Runtime | Serve | Succession, Core)
+        | (Proto(_), Proto(_)) => true,
         // Who asks at a terminal, and reads files with passwords; who makes many remote procedure calls at once.
         (Remote, Host | Mux) => true,
         (Remote, Proto(codec)) => codec == "xdr",
@@ -88,8 +90,8 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (Kernel, Core | Proto(_) | Layer(_) | Succession) => true,
         (Kernel, Door(name)) => name == "fuse",
         (
-            Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Host | Remote | Succession | Kernel
-            | Xtask,
+            Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Host | Remote | Serve | Succession
+            | Kernel | Xtask,
             _,
         ) => false,
         (Cli, _) | (Guard | Door(_) | Driver(_) | Layer(_), Host) => true,
@@ -97,6 +99,8 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (Door(name), target) if name == "capi" || name == "python" => *target != Cli,
         (Door(name) | Driver(name), Proto(codec)) => name == codec || SHARED_CODECS.contains(&(dir, codec)),
         (Driver(name), Succession) => name == "kernel",
+        // Clients of a network.
+        (Door(_), Serve) => true,
         // Programs name files by paths there, and no kernel resolves them.
         (Door(name), Client) => name == "intercept",
         (Door(_) | Driver(_) | Layer(_), Core) | (Driver(_), Mux | Remote) => true,
@@ -113,14 +117,14 @@ fn allowance(area: &Area) -> &'static str {
         }
         Area::Proto(_) => "a codec may use other codecs only, and no core",
         Area::Door(_) => {
-            "a door may use the core, crates/host and its own codec only (intercept: the client, too)"
+            "a door may use the core, crates/host, crates/serve and its own codec only (intercept: the client, too)"
         }
         Area::Driver(_) => {
             "a driver may use the core, crates/host, its own codec, the multiplexer and the toolkit for servers only"
         }
         Area::Layer(_) => "a layer may use the core and crates/host only",
-        Area::Client | Area::Runtime | Area::Succession => {
-            "the client, the runtime and the succession may use the core only"
+        Area::Client | Area::Runtime | Area::Serve | Area::Succession => {
+            "the client, the runtime, the toolkit of doors and the succession may use the core only"
         }
         Area::Remote => {
             "the toolkit for servers may use the core, crates/host, the multiplexer and the codec of remote procedure calls only"
@@ -162,6 +166,10 @@ mod tests {
             ("crates/door/fuse", "crates/proto/fuse", true),
             ("crates/door/fuse", "crates/proto/nfs3", false),
             ("crates/door/nfs", "crates/proto/nfs3", true),
+            ("crates/door/ninep", "crates/serve", true),
+            ("crates/serve", "crates/core", true),
+            ("crates/serve", "crates/door/nfs", false),
+            ("crates/driver/ftp", "crates/serve", false),
             ("crates/door/fuse", "crates/driver/mem", false),
             ("crates/door/fuse", "crates/door/nfs", false),
             ("crates/door/capi", "crates/driver/mem", true),

@@ -95,7 +95,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("detach", &["outrigger detach 4711"]),
     ("commit", &["outrigger commit", "outrigger commit changes"]),
     ("discard", &["outrigger discard", "outrigger discard changes"]),
-    ("serve", &["outrigger serve nfs disk.img"]),
+    ("serve", &["outrigger serve nfs disk.img", "outrigger serve 9p disk.img"]),
     (
         "serve nfs",
         &[
@@ -104,6 +104,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "outrigger serve nfs --listen 0.0.0.0 --allow 192.0.2.0/24 --export /a=/srv/a --export-options /a=ro --export /b=/srv/b --export-options /b=all_squash,anonuid=1000,anongid=1000",
             "outrigger serve nfs --listen 2049 --insecure host:project",
             "outrigger serve nfs --map 1000:501 --map-group 1000:20 /srv/music",
+        ],
+    ),
+    (
+        "serve 9p",
+        &[
+            "outrigger serve 9p disk.img",
+            "outrigger serve 9p --listen unix:/run/user/1000/9p backup.tar.gz",
+            "outrigger serve 9p --listen 0.0.0.0 --allow 192.0.2.0/24 --insecure --export /music=/srv/music --export-options /music=ro",
         ],
     ),
     ("umount", &["outrigger umount /mnt"]),
@@ -299,6 +307,7 @@ const OPERANDS: &[(&str, &str)] = &[
     ("readlink", "LOCATION..."),
     ("rm", "LOCATION..."),
     ("rmdir", "LOCATION..."),
+    ("serve 9p", "LOCATION | --export PATH=LOCATION..."),
     ("serve nfs", "LOCATION | --export PATH=LOCATION..."),
     ("stat", "LOCATION..."),
     ("touch", "LOCATION..."),
@@ -466,6 +475,7 @@ mod tests {
             ("serve-nfs", "\\fBoutrigger serve nfs\\fR [\\fIOPTION\\fR]... \\fILOCATION\\fR |"),
             ("serve-nfs", ".SH EXIT STATUS\n.TP\n.B 0\n"),
             ("serve-nfs", ".SH EXAMPLES\n"),
+            ("serve-9p", ".SH EXAMPLES\n"),
         ] {
             let page = fs::read_to_string(dir.path().join(format!("outrigger-{name}.1"))).unwrap();
             assert!(page.contains(expected), "{page}");

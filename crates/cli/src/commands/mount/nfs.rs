@@ -12,7 +12,8 @@ mod controlled;
 mod kernel;
 mod left;
 
-use crate::commands::serve::nfs::{HELD, PATIENCE, end, identity, stack, store};
+use crate::commands::serve::common::{PATIENCE, identity, store};
+use crate::commands::serve::nfs::{HELD, end, stack};
 use crate::context::Context;
 use crate::control::{Controlled, Server as ControlServer};
 use crate::guarded;

@@ -3,7 +3,7 @@
 
 use clap::ValueEnum;
 use outrigger_core::IdMap;
-use outrigger_door_nfs::{Callers, NOBODY, Network, Squash};
+use outrigger_toolkit_serve::{Callers, NOBODY, Network, Squash};
 use std::ffi::OsString;
 use std::str::FromStr;
 
@@ -108,7 +108,7 @@ const ADVICE: &[(&[&str], &str)] = &[
     (&["sec", "xprtsec"], "there is sec=sys only: allow=NETWORK says who may ask"),
     (
         &["secure_locks", "insecure_locks", "auth_nlm", "no_auth_nlm"],
-        "this server keeps no locks: clients keep their own when they mount with nolock",
+        "leave it out: clients of NFS keep their own locks when they mount with nolock, and those of 9P lock what they have opened",
     ),
     (&["mp", "mountpoint"], "leave it out: the server does not start without the LOCATION"),
     (&["refer", "replicas", "pnfs", "no_pnfs", "acl", "no_acl"], "leave it out: NFS version 3 has none"),

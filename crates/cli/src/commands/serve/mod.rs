@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger serve`: trees for other machines.
 
+pub mod common;
 mod exports;
 pub mod nfs;
+mod ninep;
 mod state;
 mod wire;
 
@@ -24,6 +26,9 @@ pub struct Serve {
 enum By {
     /// Export trees by NFS version 3, to the mount(8) of any system; stays in the foreground.
     Nfs(nfs::Nfs),
+    /// Export trees by 9P, to Linux' mount(8), virtual machines and Plan 9; stays in the foreground.
+    #[command(name = "9p")]
+    NineP(ninep::NineP),
     /// Serve a tree to other processes of outrigger: those of this machine, and by way of ssh.
     Wire(wire::Wire),
 }
@@ -35,6 +40,7 @@ impl Run for Serve {
     fn run(self, context: &Context) -> Result<(), Failure> {
         match self.by {
             By::Nfs(nfs) => nfs.run(context),
+            By::NineP(ninep) => ninep.run(context),
             By::Wire(wire) => wire.run(context),
         }
     }

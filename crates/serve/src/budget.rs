@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of calls and replies: a bound for all connections, of which each has a share.
+//! Memory of requests and replies: a bound for all connections, of which each has a share.
 //!
-//! A call of a few kilobytes is not counted: how many there are is bounded. One connection that takes no replies holds its share; when
-//! the rest is used up, too, every connection can still have one call at a time.
+//! A request of a few kilobytes is not counted: how many there are is bounded. One connection that takes no replies holds its share; when
+//! the rest is used up, too, every connection can still have one at a time.
 
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,7 +17,7 @@ const SMALL: usize = 16 << 10;
 
 /// The memory of all connections.
 #[derive(Debug)]
-pub(crate) struct Budget(Arc<Semaphore>);
+pub struct Budget(Arc<Semaphore>);
 
 impl Default for Budget {
     fn default() -> Self {
@@ -27,7 +27,7 @@ impl Default for Budget {
 
 /// What one connection may have of it.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     all: Arc<Semaphore>,
     own: Arc<Semaphore>,
     /// For the one call that needs nothing of the budget.
@@ -36,18 +36,17 @@ pub(crate) struct Share {
 
 /// Memory for a call, until this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Claim(
-    #[expect(dead_code, reason = "held for what its drop does")] Vec<OwnedSemaphorePermit>,
-);
+pub struct Claim(#[expect(dead_code, reason = "held for what its drop does")] Vec<OwnedSemaphorePermit>);
 
 impl Share {
-    pub(crate) fn of(budget: &Budget) -> Self {
+    /// That of a connection.
+    pub fn of(budget: &Budget) -> Self {
         let [own, one] = [EACH, 1].map(|count| Arc::new(Semaphore::new(count)));
         Share { all: budget.0.clone(), own, one }
     }
 
     /// Waits until there is memory for a call that takes `bytes`, with its reply.
-    pub(crate) async fn claim(&self, bytes: usize) -> Claim {
+    pub async fn claim(&self, bytes: usize) -> Claim {
         if bytes <= SMALL {
             return Claim::default();
         }

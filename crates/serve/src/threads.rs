@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls that hold their thread. A tree that answers on the caller's thread (`Inline` of the core) may wait for a disk, or for ever.
+//! Requests that hold their thread. A tree that answers on the caller's thread (`Inline` of the core) may wait for a disk, or for ever.
 //!
 //! The threads of the runtime are few, so the last of them is not given to such a call: another thread takes its other tasks over
 //! first. That costs microseconds, and is needed only while all others are at work on calls.
@@ -7,8 +7,11 @@
 //! A thread that is held may be the one that would have waited for the network next, while the others sleep. A watch that sees no
 //! call end for a while wakes one of them. It sleeps, too, while there are no calls.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll};
 use std::thread::{self, Thread};
 use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -19,7 +22,7 @@ const TICK: Duration = Duration::from_millis(5);
 
 /// What is at work on calls.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub struct Inside {
     threads: AtomicUsize,
     /// How many pieces of work have ended.
     ended: AtomicU64,
@@ -47,7 +50,7 @@ impl Drop for Leaves<'_> {
 
 impl Inside {
     /// For calls in the tokio runtime that this is called in.
-    pub(crate) fn new() -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         let runtime = Handle::current();
         let has_several = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         let inside = Arc::new(Inside {
@@ -58,7 +61,7 @@ impl Inside {
             is_watch_asleep: AtomicBool::new(false),
         });
         let watched = Arc::downgrade(&inside);
-        let watch = thread::Builder::new().name("nfs-watch".into()).spawn(move || watch(&watched, &runtime));
+        let watch = thread::Builder::new().name("door-watch".into()).spawn(move || watch(&watched, &runtime));
         // Without it a call that holds its thread can delay others, and nothing else is different.
         if let Ok(watch) = watch {
             let _ = inside.watch.set(watch.thread().clone());
@@ -67,7 +70,7 @@ impl Inside {
     }
 
     /// Does a piece of work that may hold this thread.
-    pub(crate) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         let others = self.threads.fetch_add(1, SeqCst);
         let _leaves = Leaves(self);
         if self.is_watch_asleep.load(SeqCst) {
@@ -82,6 +85,34 @@ impl Inside {
     fn wake_watch(&self) {
         self.is_watch_asleep.store(false, SeqCst);
         self.watch.get().inspect(|watch| watch.unpark());
+    }
+}
+
+/// An answer that is `failure` when working on it panics: other requests of the connection go on. Its work is counted, since it may hold
+/// its thread.
+pub struct Caught<T, F> {
+    answer: Pin<Box<dyn Future<Output = T> + Send>>,
+    failure: F,
+    inside: Arc<Inside>,
+}
+
+impl<T, F: Fn() -> T + Unpin> Caught<T, F> {
+    /// The outcome of `answer`, or `failure`.
+    pub fn new(answer: impl Future<Output = T> + Send + 'static, inside: Arc<Inside>, failure: F) -> Self {
+        Caught { answer: Box::pin(answer), failure, inside }
+    }
+}
+
+impl<T, F: Fn() -> T + Unpin> Future for Caught<T, F> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Caught { answer, failure, inside } = self.get_mut();
+        let polled = catch_unwind(AssertUnwindSafe(|| inside.run(|| answer.as_mut().poll(context))));
+        polled.unwrap_or_else(|_| {
+            tracing::error!("working on a call panicked");
+            Poll::Ready(failure())
+        })
     }
 }
 

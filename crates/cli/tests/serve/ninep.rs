@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger serve 9p` with our own client, and with the tools of diod.
+
+use crate::support::{PROGRAM, Place, can_mount, has, signal};
+use crate::{EVERYONE, Serving};
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::process::Stdio;
+
+fn location(serving: &Serving, path: &str) -> String {
+    format!("9p://127.0.0.1:{}{path}", serving.port)
+}
+
+/// A tree with some files, a large one and a link.
+fn tree(place: &Place) {
+    for number in 0..30_u32 {
+        place.file(
+            &format!("tree/d{}/file {number}", number % 3),
+            format!("{number}\n").repeat(number as usize),
+        );
+    }
+    let large: Vec<u8> =
+        (0..1_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    place.file("tree/large", large);
+    std::os::unix::fs::symlink("d1/file 1", place.at("tree/link")).unwrap();
+}
+
+fn same(place: &Place, one: &str, other: &str) {
+    place.run_as("diff", &["-r", "--no-dereference", one, other]).ok();
+}
+
+#[test]
+fn trees_are_copied_both_ways_by_commands_and_through_a_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    tree(&place);
+    fs::create_dir(place.at("served")).unwrap();
+    let serving = Serving::ninep(&place, &[&["served"][..], &EVERYONE].concat());
+    place.run(&["cp", "-r", "tree", &location(&serving, "/copy")]).ok();
+    same(&place, "tree", "served/copy");
+    place.run(&["cp", "-r", &location(&serving, "/copy"), "back"]).ok();
+    same(&place, "tree", "back");
+    let listed = place.run(&["ls", "-lR", &location(&serving, "/copy")]).ok();
+    assert!(listed.contains("file 29") && listed.contains("link -> d1/file 1"), "{listed}");
+    fs::create_dir_all(place.at("m")).unwrap();
+    place.run(&["mount", &location(&serving, "/"), "m"]).ok();
+    same(&place, "tree", "m/copy");
+    place.run_as("cp", &["-r", "tree", "m/other"]).ok();
+    fs::rename(place.at("m/other/d1"), place.at("m/other/moved")).unwrap();
+    fs::remove_dir_all(place.at("m/other/d2")).unwrap();
+    place.run(&["umount", "m"]).ok();
+    same(&place, "tree/d1", "served/other/moved");
+    assert!(!place.at("served/other/d2").exists());
+    assert_eq!(serving.end("TERM"), Some(143));
+}
+
+#[test]
+fn tools_of_diod_list_and_read() {
+    if !has("diodcat") {
+        return;
+    }
+    let place = Place::new();
+    tree(&place);
+    let serving = Serving::ninep(&place, &[&["tree"][..], &EVERYONE].concat());
+    let port = serving.port.to_string();
+    let tool =
+        |program: &str, path: &str| place.run_as(program, &["-s", "127.0.0.1", "-p", &port, "-a", "/", path]);
+    assert_eq!(tool("diodcat", "d1/file 4").ok(), "4\n4\n4\n4\n");
+    let large =
+        place.command("diodcat", &["-s", "127.0.0.1", "-p", &port, "-a", "/", "large"]).output().unwrap();
+    assert!(large.stdout == fs::read(place.at("tree/large")).unwrap());
+    let listed = tool("diodls", "d2").ok();
+    assert!(listed.contains("file 29"), "{listed}");
+}
+
+#[test]
+fn a_socket_of_this_machine_is_its_users_alone() {
+    let place = Place::new();
+    place.file("one/in", "one");
+    place.file("two/in", "two");
+    let socket = place.at("socket");
+    let listen = format!("unix:{}", socket.display());
+    let args = ["--json", "serve", "9p", "--listen", &listen, "--export", "/1=one", "--export", "/2=two"];
+    let args = [&args[..], &["--export-options", "/2=ro", "--squash", "none"]].concat();
+    let notify = UnixDatagram::bind(place.at("notify")).unwrap();
+    let mut command = place.command(PROGRAM, &args);
+    command.env("NOTIFY_SOCKET", place.at("notify")).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut message = [0; 64];
+    let mut told = || {
+        let count = notify.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..count]).into_owned()
+    };
+    assert_eq!(told(), "READY=1");
+    let found = fs::symlink_metadata(&socket).unwrap();
+    assert!(found.file_type().is_socket() && found.mode() & 0o777 == 0o600, "{found:?}");
+    let at = |path: &str| format!("9p:unix:{}{path}", socket.to_string_lossy().replace('/', "%2F"));
+    assert_eq!(place.run(&["cat", &at("/1/in")]).ok(), "one");
+    place.file("new", "new");
+    place.run(&["cp", "new", &at("/1/new")]).ok();
+    assert_eq!(fs::read(place.at("one/new")).unwrap(), b"new");
+    let refused = place.run(&["cp", "new", &at("/2/new")]);
+    assert!(refused.code != Some(0) && !place.at("two/new").exists(), "{refused:?}");
+    let taken = place.run(&["serve", "9p", "--listen", &listen, "one"]).refused(1);
+    assert!(taken.contains("in use"), "{taken}");
+    signal(child.id(), "TERM");
+    assert_eq!(told(), "STOPPING=1");
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert!(out.contains("\"mount\":\"mount -t 9p -o trans=unix,") && out.lines().count() == 2, "{out}");
+    assert!(!socket.exists(), "it is removed");
+    // What a killed server leaves is no obstacle.
+    drop(UnixListener::bind(&socket).unwrap());
+    let serving = Serving::of(place.command(PROGRAM, &["serve", "9p", "--listen", &listen, "one"]));
+    assert_eq!(serving.end("INT"), Some(130));
+}
+
+#[test]
+fn who_is_refused_is_told_once_and_what_to_do() {
+    let place = Place::new();
+    place.file("tree/in", "content");
+    fs::set_permissions(place.at("tree"), fs::Permissions::from_mode(0o755)).unwrap();
+    for (more, expected) in [
+        (&["--anonymous", "65534:65534"][..], "option insecure"),
+        (&["--insecure"][..], "root of a client is user 65534 here"),
+    ] {
+        let args = [&["serve", "9p", "--listen", "127.0.0.1:0", "tree"], more].concat();
+        let mut command = place.command(PROGRAM, &args);
+        command.env_remove("OUTRIGGER_LOG").stderr(Stdio::piped());
+        let mut serving = Serving::of(command);
+        for _ in 0..2 {
+            // As a user at a port that anyone can use.
+            let made = place.run(&["touch", &location(&serving, "/new")]);
+            assert!(made.code != Some(0), "{made:?}");
+        }
+        assert!(!place.at("tree/new").exists());
+        signal(serving.child.id(), "TERM");
+        let mut said = String::new();
+        serving.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let place = Place::new();
+    place.file("tree/in", "");
+    for (option, value) in [
+        ("--allow", "host"),
+        ("--listen", "nowhere"),
+        ("--listen", "unix:"),
+        ("--export", "one=tree"),
+        ("--anonymous", "x"),
+    ] {
+        let said = place.run(&["serve", "9p", "tree", option, value]);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains(value), "{said:?}");
+    }
+    assert!(place.run(&["serve", "9p", "nothing", "--listen", "0"]).refused(1).contains("'nothing'"));
+    let misspelt = ["serve", "9p", "tree", "--listen", "0", "-o", "roo"];
+    assert!(place.run(&misspelt).refused(1).contains("local has no option roo"));
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a request to its reply.
+
+use crate::convert;
+use crate::export::DOOR;
+use crate::fids::{Coming, Fids, Grip, State};
+use crate::plain::linked;
+use crate::server::{Client, Shared};
+use outrigger_core::{Cancel, Credentials, Cx, Errno, Error, Result};
+use outrigger_proto_ninep::{Dialect, Rclunk, Reply, Request, Rfsync, Rlopen, Rremove, Tclunk, Tremove};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::sync::Semaphore;
+
+/// Open files of one connection.
+const OPENS: usize = 1 << 14;
+/// Fids of one connection that stand for values of extended attributes, of 64 KiB at most.
+const VALUES: usize = 256;
+
+/// What a client and this server have agreed on, and what the client has since.
+pub(crate) struct Session {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) client: Client,
+    /// Another one for each session.
+    pub(crate) number: u64,
+    pub(crate) dialect: Dialect,
+    /// The largest message, in bytes.
+    pub(crate) msize: u32,
+    pub(crate) fids: Fids,
+    pub(crate) opens: Arc<Semaphore>,
+    pub(crate) values: Arc<Semaphore>,
+}
+
+impl Session {
+    pub(crate) fn new(shared: &Arc<Shared>, client: &Client, dialect: Dialect, msize: u32) -> Arc<Self> {
+        let [opens, values] = [OPENS, VALUES].map(|count| Arc::new(Semaphore::new(count)));
+        Arc::new(Session {
+            fids: Fids::new(&shared.fids),
+            shared: Arc::clone(shared),
+            client: client.clone(),
+            number: shared.sessions.fetch_add(1, Relaxed),
+            dialect,
+            msize,
+            opens,
+            values,
+        })
+    }
+
+    /// Gives back all that the client has not.
+    pub(crate) async fn end(self: &Arc<Self>) {
+        let asking = Asking { session: Arc::clone(self), cancel: Cancel::default() };
+        for grip in self.fids.drain() {
+            // Nobody waits for what comes of it.
+            if let Ok(State::File(file)) = grip.ready().await.take()
+                && let Some(open) = file.open
+                && let Err(error) = open.close(&asking.cx(&file.at.who.cred)).await
+            {
+                tracing::warn!(%error, "what a client has written is lost");
+            }
+        }
+    }
+
+    /// A request of the dialect, with hold of the fids that it names. Called for one request after the other, in their order.
+    pub(crate) fn begin(self: &Arc<Self>, request: Request) -> Job {
+        let (mut one, mut two, mut new) = (Coming::default(), Coming::default(), Coming::default());
+        let mut new_fid = None;
+        let fids = &self.fids;
+        match &request {
+            Request::Tversion(_) | Request::Tauth(_) | Request::Tflush(_) => {}
+            _ if !is_of(self.dialect, &request) => {}
+            Request::Tattach(call) => new_fid = Some(call.fid),
+            Request::Twalk(call) if call.fid == call.newfid => one = fids.change(call.fid),
+            Request::Twalk(call) => (one, new_fid) = (fids.share(call.fid), Some(call.newfid)),
+            Request::Txattrwalk(call) => (one, new_fid) = (fids.share(call.fid), Some(call.newfid)),
+            Request::Tlopen(call) => one = fids.change(call.fid),
+            Request::Tlcreate(call) => one = fids.change(call.fid),
+            Request::Topen(call) => one = fids.change(call.fid),
+            Request::Tcreate(call) => {
+                one = fids.change(call.fid);
+                let other = linked(call).filter(|&other| other != call.fid);
+                two = other.map_or_else(Coming::default, |other| fids.share(other));
+            }
+            Request::Txattrcreate(call) => one = fids.change(call.fid),
+            Request::Twstat(call) => one = fids.change(call.fid),
+            Request::Tclunk(call) => one = fids.end(call.fid),
+            Request::Tremove(call) => one = fids.end(call.fid),
+            Request::Trename(call) if call.fid == call.dfid => {}
+            Request::Trename(call) => (one, two) = (fids.change(call.fid), fids.share(call.dfid)),
+            Request::Tlink(call) => (one, two) = (fids.share(call.dfid), fids.share(call.fid)),
+            Request::Trenameat(call) => (one, two) = (fids.share(call.old_dfid), fids.share(call.new_dfid)),
+            Request::Tstatfs(call) => one = fids.share(call.fid),
+            Request::Tsymlink(call) => one = fids.share(call.dfid),
+            Request::Tmknod(call) => one = fids.share(call.dfid),
+            Request::Treadlink(call) => one = fids.share(call.fid),
+            Request::Tgetattr(call) => one = fids.share(call.fid),
+            Request::Tsetattr(call) => one = fids.share(call.fid),
+            Request::Treaddir(call) => one = fids.share(call.fid),
+            Request::Tfsync(call) => one = fids.share(call.fid),
+            Request::Tlock(call) => one = fids.share(call.fid),
+            Request::Tgetlock(call) => one = fids.share(call.fid),
+            Request::Tmkdir(call) => one = fids.share(call.dfid),
+            Request::Tunlinkat(call) => one = fids.share(call.dfid),
+            Request::Tread(call) => one = fids.share(call.fid),
+            Request::Twrite(call) => one = fids.share(call.fid),
+            Request::Tstat(call) => one = fids.share(call.fid),
+        }
+        if let Some(fid) = new_fid {
+            new = fids.begin(fid);
+        }
+        Job { session: Arc::clone(self), request, one, two, new, new_fid }
+    }
+}
+
+/// Whether the dialect has this request.
+fn is_of(dialect: Dialect, request: &Request) -> bool {
+    /// The first kind that all dialects have: those before are of 9P2000.L.
+    const COMMON: u8 = 100;
+    let is_plain =
+        matches!(request, Request::Topen(_) | Request::Tcreate(_) | Request::Tstat(_) | Request::Twstat(_));
+    if dialect == Dialect::Linux { !is_plain } else { request.kind() >= COMMON }
+}
+
+/// A request with hold of its fids.
+pub(crate) struct Job {
+    session: Arc<Session>,
+    request: Request,
+    one: Coming,
+    two: Coming,
+    new: Coming,
+    new_fid: Option<u32>,
+}
+
+/// What a request is worked on with.
+pub(crate) struct Asking {
+    pub(crate) session: Arc<Session>,
+    pub(crate) cancel: Cancel,
+}
+
+impl Asking {
+    /// For a request to the tree on behalf of this user.
+    pub(crate) fn cx(&self, cred: &Credentials) -> Cx {
+        let id = self.session.shared.requests.fetch_add(1, Relaxed);
+        let mut cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(id, cred.clone(), DOOR) };
+        cx.cancel = self.cancel.clone();
+        cx.origin.peer = Some(Arc::clone(&self.session.client.peer));
+        cx
+    }
+
+    async fn clunk(&self, mut grip: Grip) -> Result<()> {
+        match grip.take()? {
+            State::Gone => Err(Errno::EBADF.into()),
+            State::Value { .. } => Ok(()),
+            State::Setting(setting) => self.set_xattr(setting).await,
+            State::File(file) => {
+                let Some(open) = file.open else { return Ok(()) };
+                let is_removed = open.is_removed_at_end;
+                let closed = open.close(&self.cx(&file.at.who.cred)).await;
+                if is_removed {
+                    self.remove(&file.at).await?;
+                }
+                closed
+            }
+        }
+    }
+
+    /// Removes the file of a fid, which is given back whatever comes of it.
+    async fn tremove(&self, mut grip: Grip) -> Result<()> {
+        let State::File(file) = grip.take()? else { return Err(Errno::EBADF.into()) };
+        let removed = self.remove(&file.at).await;
+        let closed = match file.open {
+            Some(open) => open.close(&self.cx(&file.at.who.cred)).await,
+            None => Ok(()),
+        };
+        removed.and(closed)
+    }
+}
+
+impl Job {
+    /// Carries the request out.
+    pub(crate) async fn answer(self, cancel: Cancel) -> Reply {
+        let Job { session, request, one, two, new, new_fid } = self;
+        let dialect = session.dialect;
+        let asking = Asking { session: Arc::clone(&session), cancel };
+        let (mut one, two, mut new) = (one.ready().await, two.ready().await, new.ready().await);
+        let kind = request.kind();
+        let answered = match request {
+            Request::Tclunk(Tclunk { .. }) => asking.clunk(one).await.map(|()| Rclunk {}.into()),
+            Request::Tremove(Tremove { .. }) => asking.tremove(one).await.map(|()| Rremove {}.into()),
+            request => {
+                let answered = asking.answer(request, (&mut one, &two), &mut new).await;
+                if let Some(fid) = new_fid
+                    && new.state_mut().is_ok_and(|state| matches!(state, State::Gone))
+                {
+                    session.fids.abandon(fid, new);
+                }
+                answered
+            }
+        };
+        answered.unwrap_or_else(|error| {
+            tracing::debug!(kind, %error, "a request was refused");
+            convert::refused(&error, dialect)
+        })
+    }
+}
+
+impl Asking {
+    async fn answer(&self, request: Request, grips: (&mut Grip, &Grip), new: &mut Grip) -> Result<Reply> {
+        if !is_of(self.session.dialect, &request) {
+            return Err(Errno::EOPNOTSUPP.because("a request of another dialect"));
+        }
+        let (one, two) = grips;
+        match request {
+            Request::Tauth(_) => Err(Errno::EOPNOTSUPP.because("authentication not required")),
+            Request::Tattach(call) => self.attach(call, new).await,
+            Request::Twalk(call) => self.walk(&call, one, new).await,
+            Request::Txattrwalk(call) => self.xattrwalk(&call, one.file()?, new).await.map(Reply::from),
+            Request::Txattrcreate(call) => self.xattrcreate(&call, one).map(Reply::from),
+            Request::Tread(call) => self.read(&call, one).await.map(Reply::from),
+            Request::Twrite(call) => self.write(call, one).await.map(Reply::from),
+            Request::Trename(call) => self.rename(&call, one.file_mut()?, two.file()?).await.map(Reply::from),
+            Request::Tlink(call) => self.link(&call, one.file()?, two.file()?).await.map(Reply::from),
+            Request::Trenameat(call) => self.renameat(&call, one.file()?, two.file()?).await.map(Reply::from),
+            Request::Tlopen(call) => {
+                let file = one.file_mut()?;
+                self.open(file, call.flags).await?;
+                let (attr, iounit) = (self.attr(file).await, self.iounit(&file.at));
+                let qid = attr.map(|attr| convert::qid(&attr)).inspect_err(|_| file.open = None)?;
+                Ok(Rlopen { qid, iounit }.into())
+            }
+            Request::Tlcreate(call) => self.lcreate(&call, one.file_mut()?).await.map(Reply::from),
+            Request::Topen(call) => self.topen(&call, one.file_mut()?).await.map(Reply::from),
+            Request::Tcreate(call) => self.tcreate(&call, one.file_mut()?, two).await.map(Reply::from),
+            Request::Twstat(call) => self.wstat(&call, one.file_mut()?).await.map(Reply::from),
+            request => self.about_one(request, one).await,
+        }
+    }
+
+    /// What is about one fid that stays as it is.
+    async fn about_one(&self, request: Request, grip: &Grip) -> Result<Reply> {
+        let file = grip.file()?;
+        Ok(match request {
+            Request::Tstatfs(_) => self.statfs(file).await?.into(),
+            Request::Tsymlink(call) => self.symlink(&call, file).await?.into(),
+            Request::Tmknod(call) => self.mknod(&call, file).await?.into(),
+            Request::Treadlink(_) => self.readlink(file).await?.into(),
+            Request::Tgetattr(call) => self.getattr(&call, file).await?.into(),
+            Request::Tsetattr(call) => self.setattr(&call, file).await?.into(),
+            Request::Treaddir(call) => self.readdir(&call, file).await?.into(),
+            Request::Tfsync(call) => {
+                self.fsync(file, call.data_only != 0).await?;
+                Rfsync {}.into()
+            }
+            Request::Tlock(call) => self.lock(&call, file).await?.into(),
+            Request::Tgetlock(call) => self.getlock(&call, file).await?.into(),
+            Request::Tmkdir(call) => self.mkdir(&call, file).await?.into(),
+            Request::Tunlinkat(call) => self.unlinkat(&call, file).await?.into(),
+            Request::Tstat(_) => self.stat(file).await?.into(),
+            other => return Err(odd(&other)),
+        })
+    }
+}
+
+fn odd(request: &Request) -> Error {
+    Errno::EOPNOTSUPP.because(format!("a request of the kind {}", request.kind()))
+}
