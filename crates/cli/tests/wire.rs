@@ -189,7 +189,7 @@ fn a_socket_is_for_its_user_and_goes_with_its_server() {
     place.run(&["mkdir", &location("/new")]).ok();
     assert!(place.at("tree/new").exists());
     signal(serving.0.id(), "TERM");
-    assert_eq!(serving.0.wait().unwrap().code(), Some(0));
+    assert_eq!(serving.0.wait().unwrap().code(), Some(128 + 15));
     assert!(!socket.exists());
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The wire door and the driver for it, over a socket.
 
-mod counts;
 mod hostile;
 mod suite;
 mod support;

@@ -79,17 +79,7 @@ impl Far {
 
     /// A client with these options.
     pub fn connect(&self, options: Options, keep: Option<Arc<dyn Keep>>) -> Result<Wire> {
-        self.connect_to(&self.socket(), options, keep)
-    }
-
-    /// A path for another socket.
-    pub fn beside(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// A client by way of another socket.
-    pub fn connect_to(&self, socket: &Path, options: Options, keep: Option<Arc<dyn Keep>>) -> Result<Wire> {
-        let at = format!("unix:{}", socket.display().to_string().replace('/', "%2F"));
+        let at = format!("unix:{}", self.socket().display().to_string().replace('/', "%2F"));
         let runtime = Arc::clone(&self.runtime) as Arc<dyn Runtime>;
         self.runtime
             .handle()
