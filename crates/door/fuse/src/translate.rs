@@ -71,7 +71,7 @@ impl Rules {
     /// Translates a request that goes to the service. `own` makes bytes of the message outlive it.
     pub(crate) fn translate(&self, node: Node, operation: &Operation<'_>, own: impl Own) -> Step {
         match self.step(node, operation, &own) {
-            Ok(Step::Ask(request, _)) if !self.ops.has(request.op()) => Step::Fail(lacking(&request)),
+            Ok(Step::Ask(request, _)) if !self.ops.has(request.op()) => Step::Fail(lacking(request.op())),
             Ok(step) => step,
             Err(error) => Step::Fail(error.errno),
         }
@@ -242,12 +242,11 @@ impl Rules {
 const UNKNOWN_TOTALS: FsStat =
     FsStat { blocks: 0, bfree: 0, bavail: 0, files: 0, ffree: 0, bsize: 4096, frsize: 4096, namelen: 255 };
 
-/// The error of a request that the tree cannot answer: where it takes a name away, what Linux says of a file system whose names do not
-/// change.
-fn lacking(request: &Request) -> Errno {
-    match request.effects().into_iter().find_map(outrigger_core::Effect::lost_name) {
-        Some(_) => Errno::EPERM,
-        None => Errno::ENOSYS,
+/// The error of an operation that the tree lacks: what Linux says of a file system whose names do not change.
+fn lacking(op: OpCode) -> Errno {
+    match op {
+        OpCode::Unlink | OpCode::RmDir | OpCode::Rename => Errno::EPERM,
+        _ => Errno::ENOSYS,
     }
 }
 
