@@ -52,7 +52,8 @@ impl Inner {
             };
             let asked = moment();
             // From here on no other file gets its number; and diod does not bear two requests by a fid that is being opened.
-            let told = self.told_of(&session, op.node, fid.number).await.map_err(once)?;
+            let told = self.told_of(&session, op.node, fid.number).await;
+            let told = if op.flags.contains(OpenFlags::TRUNC) { told.map_err(once)? } else { told? };
             Ok((OpenFid::new(fid, opened.iounit), told, asked))
         });
         let (by, told, asked) = opened.await?;
