@@ -41,17 +41,20 @@ impl Inner {
         let opened = self.with(uid, |session| async move {
             let fid = self.reach(&session, uid, op.node).await?;
             let call = Tlopen { fid: fid.number, flags: sent(op.flags) };
-            if op.flags.contains(OpenFlags::TRUNC) {
-                let emptied = self.begin(Some(op.node), Change::Size(0));
-                let opened = session.change(call).await?;
-                emptied.done(0);
-                let asked = moment();
-                let told = self.told_of(&session, op.node, fid.number).await.map_err(once)?;
-                return Ok((OpenFid::new(fid, opened.iounit), told, asked));
-            }
+            let opened = match op.flags.contains(OpenFlags::TRUNC) {
+                true => {
+                    let emptied = self.begin(Some(op.node), Change::Size(0));
+                    let opened = session.change(call).await?;
+                    emptied.done(0);
+                    opened
+                }
+                false => session.ask(call).await?,
+            };
             let asked = moment();
-            let (opened, told) = tokio::join!(session.ask(call), self.told_of(&session, op.node, fid.number));
-            Ok((OpenFid::new(fid, opened?.iounit), told?, asked))
+            // From here on no other file gets its number; and diod does not bear two requests by a fid that is being opened.
+            let told = self.told_of(&session, op.node, fid.number).await;
+            let told = if op.flags.contains(OpenFlags::TRUNC) { told.map_err(once)? } else { told? };
+            Ok((OpenFid::new(fid, opened.iounit), told, asked))
         });
         let (by, told, asked) = opened.await?;
         self.opened(cx, (op.node, op.flags), by, (&told, asked))

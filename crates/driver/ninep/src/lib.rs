@@ -43,7 +43,8 @@
 //!
 //! # Files that lose their names
 //!
-//! A file that is open here when its last name is removed or given to another file is renamed to `.outrigger-removed-` and a number, and removed when it is closed:
+//! A file that is open here when its last name is removed or given to another file is renamed to `.outrigger-removed-` and a number, and
+//! removed when it is closed:
 //! diod looks for attributes of an open file under the name that it had. One that another client removes has its content, no attributes,
 //! and cannot be opened again.
 //!
