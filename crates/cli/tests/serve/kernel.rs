@@ -51,13 +51,13 @@ pub fn has_machine() -> bool {
     ["qemu-system-x86_64", "git", "sqlite3"].into_iter().all(has)
 }
 
-/// A machine that runs this script, with programs that are not in it.
-pub fn machine_for(place: &Place, script: &str, seconds: u64) -> Child {
+/// A machine that runs this script, with the programs it needs, and `more`.
+pub fn machine_for(place: &Place, script: &str, seconds: u64, more: &str) -> Child {
     let file = place.file("script", script);
     let mut command =
         Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/tools/client-vm.sh"));
     command.arg(file).env("VM_SECONDS", seconds.to_string()).stdin(Stdio::null());
-    command.env("VM_PROGRAMS", format!("git sqlite3 {} {PROGRAM}", beside("examples/suite").display()));
+    command.env("VM_PROGRAMS", format!("git sqlite3 {} {more}", beside("examples/suite").display()));
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
@@ -67,7 +67,7 @@ fn machine(place: &Place, ports: (u16, u16), image: bool) -> Child {
         PARTS.iter().map(|part| format!("{}() {{\n{}\n}}\n", part.name, part.script)).collect();
     let runs: String = PARTS.iter().map(|part| format!("run {}\n", part.name)).collect();
     let script = format!("tree={}\nread_only={}\nimage={image}\n{COMMON}{parts}{runs}", ports.0, ports.1);
-    machine_for(place, &script, SECONDS)
+    machine_for(place, &script, SECONDS, PROGRAM)
 }
 
 const COMMON: &str = r#"

@@ -58,7 +58,7 @@ fn the_9p_client_of_a_kernel() {
     let runs: String = PARTS.iter().map(|(name, options, _)| format!("run {name} '{options}'\n")).collect();
     let (tree, others) = (serving.port, read_only.port);
     let script = format!("tree={tree}\nread_only={others}\n{COMMON}{parts}{runs}");
-    let mut machine = machine_for(&place, &script, SECONDS);
+    let mut machine = machine_for(&place, &script, SECONDS, "flock");
     let mut said = Vec::new();
     machine.stdout.take().unwrap().read_to_end(&mut said).unwrap();
     machine.wait().unwrap();

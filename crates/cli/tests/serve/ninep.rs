@@ -7,7 +7,17 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 fn location(serving: &Serving, path: &str) -> String {
     format!("9p://127.0.0.1:{}{path}", serving.port)
@@ -66,12 +76,10 @@ fn tools_of_diod_list_and_read() {
     let place = Place::new();
     tree(&place);
     let serving = Serving::ninep(&place, &[&["tree"][..], &EVERYONE].concat());
-    let port = serving.port.to_string();
-    let tool =
-        |program: &str, path: &str| place.run_as(program, &["-s", "127.0.0.1", "-p", &port, "-a", "/", path]);
+    let server = format!("127.0.0.1:{}", serving.port);
+    let tool = |program: &str, path: &str| place.run_as(program, &["-s", &server, "-a", "/", path]);
     assert_eq!(tool("diodcat", "d1/file 4").ok(), "4\n4\n4\n4\n");
-    let large =
-        place.command("diodcat", &["-s", "127.0.0.1", "-p", &port, "-a", "/", "large"]).output().unwrap();
+    let large = place.command("diodcat", &["-s", &server, "-a", "/", "large"]).output().unwrap();
     assert!(large.stdout == fs::read(place.at("tree/large")).unwrap());
     let listed = tool("diodls", "d2").ok();
     assert!(listed.contains("file 29"), "{listed}");
@@ -89,7 +97,7 @@ fn a_socket_of_this_machine_is_its_users_alone() {
     let notify = UnixDatagram::bind(place.at("notify")).unwrap();
     let mut command = place.command(PROGRAM, &args);
     command.env("NOTIFY_SOCKET", place.at("notify")).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = Ended(command.spawn().unwrap());
     let mut message = [0; 64];
     let mut told = || {
         let count = notify.recv(&mut message).unwrap();
@@ -98,7 +106,7 @@ fn a_socket_of_this_machine_is_its_users_alone() {
     assert_eq!(told(), "READY=1");
     let found = fs::symlink_metadata(&socket).unwrap();
     assert!(found.file_type().is_socket() && found.mode() & 0o777 == 0o600, "{found:?}");
-    let at = |path: &str| format!("9p:unix:{}{path}", socket.to_string_lossy().replace('/', "%2F"));
+    let at = |path: &str| format!("9p:unix:{}{path}", socket.display());
     assert_eq!(place.run(&["cat", &at("/1/in")]).ok(), "one");
     place.file("new", "new");
     place.run(&["cp", "new", &at("/1/new")]).ok();
@@ -107,11 +115,11 @@ fn a_socket_of_this_machine_is_its_users_alone() {
     assert!(refused.code != Some(0) && !place.at("two/new").exists(), "{refused:?}");
     let taken = place.run(&["serve", "9p", "--listen", &listen, "one"]).refused(1);
     assert!(taken.contains("in use"), "{taken}");
-    signal(child.id(), "TERM");
+    signal(child.0.id(), "TERM");
     assert_eq!(told(), "STOPPING=1");
     let mut out = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(143));
+    child.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!(child.0.wait().unwrap().code(), Some(143));
     assert!(out.contains("\"mount\":\"mount -t 9p -o trans=unix,") && out.lines().count() == 2, "{out}");
     assert!(!socket.exists(), "it is removed");
     // What a killed server leaves is no obstacle.

@@ -7,7 +7,9 @@ use crate::fids::{Coming, Fids, Grip, State};
 use crate::plain::linked;
 use crate::server::{Client, Shared};
 use outrigger_core::{Cancel, Credentials, Cx, Errno, Error, Result};
-use outrigger_proto_ninep::{Dialect, Rclunk, Reply, Request, Rfsync, Rlopen, Rremove, Tclunk, Tremove};
+use outrigger_proto_ninep::{
+    Dialect, Rclunk, Reply, Request, Rfsync, Rlerror, Rlopen, Rremove, Tclunk, Tremove,
+};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::Semaphore;
@@ -210,6 +212,8 @@ impl Asking {
         }
         let (one, two) = grips;
         match request {
+            // As diod answers, whose tools take any other number for a failure.
+            Request::Tauth(_) if self.session.dialect == Dialect::Linux => Ok(Rlerror { ecode: 0 }.into()),
             Request::Tauth(_) => Err(Errno::EOPNOTSUPP.because("authentication not required")),
             Request::Tattach(call) => self.attach(call, new).await,
             Request::Twalk(call) => self.walk(&call, one, new).await,

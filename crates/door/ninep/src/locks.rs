@@ -119,9 +119,10 @@ impl Asking {
 
     pub(crate) async fn getlock(&self, call: &Tgetlock, file: &File) -> Result<Rgetlock> {
         let asked = &call.lock;
-        let wanted = range(asked.kind, asked.start, asked.length, asked.proc_id)?;
+        let mut wanted = range(asked.kind, asked.start, asked.length, asked.proc_id)?;
         if wanted.kind == LockKind::Unlock {
-            return Err(Errno::EINVAL.because("nothing stands in the way of giving back"));
+            // Linux' client always says so, and wants to know what is locked at all.
+            wanted.kind = LockKind::Write;
         }
         let (handle, owner) = (file.opened()?.handle, self.owner(&asked.client_id, asked.proc_id));
         let found = match file.at.export.abilities.ops.has(OpCode::GetLock) {
