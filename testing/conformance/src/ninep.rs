@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which cases the driver `9p` cannot pass, on diod and on our own door.
+//! Which cases the driver `9p` cannot pass on diod.
 
 use crate::mount::Exceptions;
 
-/// What cannot hold through the driver on diod, and why.
+/// What cannot hold, and why.
 pub const DIOD: Exceptions = &[
     ("rename/exchange_swaps_files", EXCHANGE),
     ("rename/exchange_swaps_file_and_directory", EXCHANGE),
@@ -21,11 +21,3 @@ pub const DIOD: Exceptions = &[
 const EXCHANGE: &str = "the protocol cannot exchange names";
 const BY_PATH: &str =
     "the server has the content of the open file, and looks for its attributes under the name that it had";
-
-/// What cannot hold through the driver on our own door, and why.
-pub const OWN: Exceptions = &[
-    ("rename/exchange_swaps_files", EXCHANGE),
-    ("rename/exchange_swaps_file_and_directory", EXCHANGE),
-    ("rename/exchange_needs_both", EXCHANGE),
-    ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
-];
