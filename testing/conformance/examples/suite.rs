@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the suite in a directory of this machine, which must be empty, and exits with 1 when a case failed.
 //!
-//! `suite native|fuse|nfs|9p DIR`: what the directory is on.
+//! `suite native|fuse|nfs DIR`: what the directory is on.
 
 use outrigger_conformance::mount::Exceptions;
-use outrigger_conformance::{HostDir, Kind, Target, nfs, ninep, run};
+use outrigger_conformance::{HostDir, Kind, Target, nfs, run};
 use outrigger_core::{Abilities, OpSet};
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,7 +16,6 @@ fn main() -> ExitCode {
         "native" => (Kind::Native, OpSet::all(), &[]),
         "fuse" => (Kind::Fuse, OpSet::all(), &[]),
         "nfs" => (Kind::Nfs, nfs::ops(), nfs::CLIENT),
-        "9p" => (Kind::NineP, ninep::ops(), ninep::CLIENT),
         _ => return usage(),
     };
     let subject = match HostDir::new(Path::new(dir), kind) {
@@ -34,6 +33,6 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: suite native|fuse|nfs|9p DIR");
+    eprintln!("usage: suite native|fuse|nfs DIR");
     ExitCode::from(2)
 }

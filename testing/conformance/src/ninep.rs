@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which cases 9P2000.L cannot pass: through the driver `9p`, and through the client of a kernel.
+//! Which cases the driver `9p` cannot pass on diod.
 
 use crate::mount::Exceptions;
-use outrigger_core::{OpCode, OpSet};
 
-/// The operations that a mount by such a client has.
-pub const fn ops() -> OpSet {
-    OpSet::all().without(OpSet::of(&[OpCode::TmpFile, OpCode::Fallocate]))
-}
-
-/// What cannot hold through the driver on diod, and why.
+/// What cannot hold, and why.
 pub const DIOD: Exceptions = &[
     ("rename/exchange_swaps_files", EXCHANGE),
     ("rename/exchange_swaps_file_and_directory", EXCHANGE),
@@ -36,24 +30,5 @@ pub const MOUNTED: Exceptions = &[
 ];
 
 const EXCHANGE: &str = "the protocol cannot exchange names";
-
-/// What cannot hold through the driver on our own door, and why.
-pub const OWN: Exceptions = &[
-    ("rename/exchange_swaps_files", EXCHANGE),
-    ("rename/exchange_swaps_file_and_directory", EXCHANGE),
-    ("rename/exchange_needs_both", EXCHANGE),
-    ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
-];
-
-/// What cannot hold through the client of a kernel, and why.
-pub const CLIENT: Exceptions = &[
-    ("rename/noreplace_moves_to_a_free_name", FLAGS),
-    ("rename/exchange_swaps_files", FLAGS),
-    ("rename/exchange_swaps_file_and_directory", FLAGS),
-    ("holes/seek_finds_data_and_hole", HOLES),
-    ("holes/a_file_that_is_a_hole", HOLES),
-    ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
-];
-
-const FLAGS: &str = "the protocol renames in one way only";
-const HOLES: &str = "the protocol does not tell where holes are";
+const BY_PATH: &str =
+    "the server has the content of the open file, and looks for its attributes under the name that it had";

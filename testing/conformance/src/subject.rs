@@ -22,8 +22,6 @@ pub enum Kind {
     Fuse,
     /// System calls on a mount by a kernel's NFS client.
     Nfs,
-    /// System calls on a mount by a kernel's 9P client.
-    NineP,
 }
 
 /// An open file or directory of a [`Subject`].

@@ -13,12 +13,11 @@ use std::time::Duration;
 const SECONDS: u64 = 400;
 
 /// What the client does, as `sh -ex` in a mount of the tree with these options.
-const PARTS: [(&str, &str, &str); 6] = [
+const PARTS: [(&str, &str, &str); 5] = [
     ("names_content_and_permissions", "", FILES),
     ("the_same_with_the_caches_of_the_client", ",cache=loose", FILES),
     ("locks_of_two_clients", "", LOCKS),
     ("programs_that_keep_data", ",cache=mmap", PROGRAMS),
-    ("the_conformance_suite", "", SUITE),
     ("other_dialects_and_read_only_exports", "", OTHERS),
 ];
 
@@ -137,10 +136,6 @@ sqlite3 db 'with recursive c(n) as (select 1 union all select n+1 from c where n
 fails sqlite3 db "begin; delete from t; insert into t values('no number', 1); commit"
 sqlite3 db 'delete from t where n%3=0; vacuum'
 test "$(sqlite3 db 'pragma integrity_check; select count(*), sum(n) from t')" = "$(printf 'ok\n2000|3000000')"
-"#;
-
-const SUITE: &str = r#"
-mkdir suite; chmod 777 suite; suite 9p /mnt/suite
 "#;
 
 const OTHERS: &str = r#"

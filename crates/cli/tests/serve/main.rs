@@ -83,6 +83,7 @@ fn libnfs(place: &Place, program: &str, args: &[&str]) -> Said {
     place.run_as("setpriv", &[&["--reuid=1001", "--clear-groups", program][..], args].concat())
 }
 
+/// Clients at any port, as whom they say.
 pub const EVERYONE: [&str; 3] = ["--insecure", "--squash", "none"];
 
 #[test]

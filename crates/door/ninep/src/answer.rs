@@ -8,7 +8,7 @@ use crate::plain::linked;
 use crate::server::{Client, Shared};
 use outrigger_core::{Cancel, Credentials, Cx, Errno, Error, Result};
 use outrigger_proto_ninep::{
-    Dialect, Rclunk, Reply, Request, Rfsync, Rlerror, Rlopen, Rremove, Tclunk, Tremove,
+    Dialect, Rclunk, Reply, Request as Message, Rfsync, Rlerror, Rlopen, Rremove, Tclunk, Tremove,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,48 +63,48 @@ impl Session {
     }
 
     /// A request of the dialect, with hold of the fids that it names. Called for one request after the other, in their order.
-    pub(crate) fn begin(self: &Arc<Self>, request: Request) -> Job {
+    pub(crate) fn begin(self: &Arc<Self>, request: Message) -> Job {
         let (mut one, mut two, mut new) = (Coming::default(), Coming::default(), Coming::default());
         let mut new_fid = None;
         let fids = &self.fids;
         match &request {
-            Request::Tversion(_) | Request::Tauth(_) | Request::Tflush(_) => {}
+            Message::Tversion(_) | Message::Tauth(_) | Message::Tflush(_) => {}
             _ if !is_of(self.dialect, &request) => {}
-            Request::Tattach(call) => new_fid = Some(call.fid),
-            Request::Twalk(call) if call.fid == call.newfid => one = fids.change(call.fid),
-            Request::Twalk(call) => (one, new_fid) = (fids.share(call.fid), Some(call.newfid)),
-            Request::Txattrwalk(call) => (one, new_fid) = (fids.share(call.fid), Some(call.newfid)),
-            Request::Tlopen(call) => one = fids.change(call.fid),
-            Request::Tlcreate(call) => one = fids.change(call.fid),
-            Request::Topen(call) => one = fids.change(call.fid),
-            Request::Tcreate(call) => {
+            Message::Tattach(call) => new_fid = Some(call.fid),
+            Message::Twalk(call) if call.fid == call.newfid => one = fids.change(call.fid),
+            Message::Twalk(call) => (one, new_fid) = (fids.share(call.fid), Some(call.newfid)),
+            Message::Txattrwalk(call) => (one, new_fid) = (fids.share(call.fid), Some(call.newfid)),
+            Message::Tlopen(call) => one = fids.change(call.fid),
+            Message::Tlcreate(call) => one = fids.change(call.fid),
+            Message::Topen(call) => one = fids.change(call.fid),
+            Message::Tcreate(call) => {
                 one = fids.change(call.fid);
                 let other = linked(call).filter(|&other| other != call.fid);
                 two = other.map_or_else(Coming::default, |other| fids.share(other));
             }
-            Request::Txattrcreate(call) => one = fids.change(call.fid),
-            Request::Twstat(call) => one = fids.change(call.fid),
-            Request::Tclunk(call) => one = fids.end(call.fid),
-            Request::Tremove(call) => one = fids.end(call.fid),
-            Request::Trename(call) if call.fid == call.dfid => {}
-            Request::Trename(call) => (one, two) = (fids.change(call.fid), fids.share(call.dfid)),
-            Request::Tlink(call) => (one, two) = (fids.share(call.dfid), fids.share(call.fid)),
-            Request::Trenameat(call) => (one, two) = (fids.share(call.old_dfid), fids.share(call.new_dfid)),
-            Request::Tstatfs(call) => one = fids.share(call.fid),
-            Request::Tsymlink(call) => one = fids.share(call.dfid),
-            Request::Tmknod(call) => one = fids.share(call.dfid),
-            Request::Treadlink(call) => one = fids.share(call.fid),
-            Request::Tgetattr(call) => one = fids.share(call.fid),
-            Request::Tsetattr(call) => one = fids.share(call.fid),
-            Request::Treaddir(call) => one = fids.share(call.fid),
-            Request::Tfsync(call) => one = fids.share(call.fid),
-            Request::Tlock(call) => one = fids.share(call.fid),
-            Request::Tgetlock(call) => one = fids.share(call.fid),
-            Request::Tmkdir(call) => one = fids.share(call.dfid),
-            Request::Tunlinkat(call) => one = fids.share(call.dfid),
-            Request::Tread(call) => one = fids.share(call.fid),
-            Request::Twrite(call) => one = fids.share(call.fid),
-            Request::Tstat(call) => one = fids.share(call.fid),
+            Message::Txattrcreate(call) => one = fids.change(call.fid),
+            Message::Twstat(call) => one = fids.change(call.fid),
+            Message::Tclunk(call) => one = fids.end(call.fid),
+            Message::Tremove(call) => one = fids.end(call.fid),
+            Message::Trename(call) if call.fid == call.dfid => {}
+            Message::Trename(call) => (one, two) = (fids.change(call.fid), fids.share(call.dfid)),
+            Message::Tlink(call) => (one, two) = (fids.share(call.dfid), fids.share(call.fid)),
+            Message::Trenameat(call) => (one, two) = (fids.share(call.old_dfid), fids.share(call.new_dfid)),
+            Message::Tstatfs(call) => one = fids.share(call.fid),
+            Message::Tsymlink(call) => one = fids.share(call.dfid),
+            Message::Tmknod(call) => one = fids.share(call.dfid),
+            Message::Treadlink(call) => one = fids.share(call.fid),
+            Message::Tgetattr(call) => one = fids.share(call.fid),
+            Message::Tsetattr(call) => one = fids.share(call.fid),
+            Message::Treaddir(call) => one = fids.share(call.fid),
+            Message::Tfsync(call) => one = fids.share(call.fid),
+            Message::Tlock(call) => one = fids.share(call.fid),
+            Message::Tgetlock(call) => one = fids.share(call.fid),
+            Message::Tmkdir(call) => one = fids.share(call.dfid),
+            Message::Tunlinkat(call) => one = fids.share(call.dfid),
+            Message::Tread(call) => one = fids.share(call.fid),
+            Message::Twrite(call) => one = fids.share(call.fid),
+            Message::Tstat(call) => one = fids.share(call.fid),
         }
         if let Some(fid) = new_fid {
             new = fids.begin(fid);
@@ -114,18 +114,18 @@ impl Session {
 }
 
 /// Whether the dialect has this request.
-fn is_of(dialect: Dialect, request: &Request) -> bool {
+fn is_of(dialect: Dialect, request: &Message) -> bool {
     /// The first kind that all dialects have: those before are of 9P2000.L.
     const COMMON: u8 = 100;
     let is_plain =
-        matches!(request, Request::Topen(_) | Request::Tcreate(_) | Request::Tstat(_) | Request::Twstat(_));
+        matches!(request, Message::Topen(_) | Message::Tcreate(_) | Message::Tstat(_) | Message::Twstat(_));
     if dialect == Dialect::Linux { !is_plain } else { request.kind() >= COMMON }
 }
 
 /// A request with hold of its fids.
 pub(crate) struct Job {
     session: Arc<Session>,
-    request: Request,
+    request: Message,
     one: Coming,
     two: Coming,
     new: Coming,
@@ -186,8 +186,8 @@ impl Job {
         let (mut one, two, mut new) = (one.ready().await, two.ready().await, new.ready().await);
         let kind = request.kind();
         let answered = match request {
-            Request::Tclunk(Tclunk { .. }) => asking.clunk(one).await.map(|()| Rclunk {}.into()),
-            Request::Tremove(Tremove { .. }) => asking.tremove(one).await.map(|()| Rremove {}.into()),
+            Message::Tclunk(Tclunk { .. }) => asking.clunk(one).await.map(|()| Rclunk {}.into()),
+            Message::Tremove(Tremove { .. }) => asking.tremove(one).await.map(|()| Rremove {}.into()),
             request => {
                 let answered = asking.answer(request, (&mut one, &two), &mut new).await;
                 if let Some(fid) = new_fid
@@ -206,64 +206,64 @@ impl Job {
 }
 
 impl Asking {
-    async fn answer(&self, request: Request, grips: (&mut Grip, &Grip), new: &mut Grip) -> Result<Reply> {
+    async fn answer(&self, request: Message, grips: (&mut Grip, &Grip), new: &mut Grip) -> Result<Reply> {
         if !is_of(self.session.dialect, &request) {
             return Err(Errno::EOPNOTSUPP.because("a request of another dialect"));
         }
         let (one, two) = grips;
         match request {
             // As diod answers, whose tools take any other number for a failure.
-            Request::Tauth(_) if self.session.dialect == Dialect::Linux => Ok(Rlerror { ecode: 0 }.into()),
-            Request::Tauth(_) => Err(Errno::EOPNOTSUPP.because("authentication not required")),
-            Request::Tattach(call) => self.attach(call, new).await,
-            Request::Twalk(call) => self.walk(&call, one, new).await,
-            Request::Txattrwalk(call) => self.xattrwalk(&call, one.file()?, new).await.map(Reply::from),
-            Request::Txattrcreate(call) => self.xattrcreate(&call, one).map(Reply::from),
-            Request::Tread(call) => self.read(&call, one).await.map(Reply::from),
-            Request::Twrite(call) => self.write(call, one).await.map(Reply::from),
-            Request::Trename(call) => self.rename(&call, one.file_mut()?, two.file()?).await.map(Reply::from),
-            Request::Tlink(call) => self.link(&call, one.file()?, two.file()?).await.map(Reply::from),
-            Request::Trenameat(call) => self.renameat(&call, one.file()?, two.file()?).await.map(Reply::from),
-            Request::Tlopen(call) => {
+            Message::Tauth(_) if self.session.dialect == Dialect::Linux => Ok(Rlerror { ecode: 0 }.into()),
+            Message::Tauth(_) => Err(Errno::EOPNOTSUPP.because("authentication not required")),
+            Message::Tattach(call) => self.attach(call, new).await,
+            Message::Twalk(call) => self.walk(&call, one, new).await,
+            Message::Txattrwalk(call) => self.xattrwalk(&call, one.file()?, new).await.map(Reply::from),
+            Message::Txattrcreate(call) => self.xattrcreate(&call, one).map(Reply::from),
+            Message::Tread(call) => self.read(&call, one).await.map(Reply::from),
+            Message::Twrite(call) => self.write(call, one).await.map(Reply::from),
+            Message::Trename(call) => self.rename(&call, one.file_mut()?, two.file()?).await.map(Reply::from),
+            Message::Tlink(call) => self.link(&call, one.file()?, two.file()?).await.map(Reply::from),
+            Message::Trenameat(call) => self.renameat(&call, one.file()?, two.file()?).await.map(Reply::from),
+            Message::Tlopen(call) => {
                 let file = one.file_mut()?;
                 self.open(file, call.flags).await?;
                 let (attr, iounit) = (self.attr(file).await, self.iounit(&file.at));
                 let qid = attr.map(|attr| convert::qid(&attr)).inspect_err(|_| file.open = None)?;
                 Ok(Rlopen { qid, iounit }.into())
             }
-            Request::Tlcreate(call) => self.lcreate(&call, one.file_mut()?).await.map(Reply::from),
-            Request::Topen(call) => self.topen(&call, one.file_mut()?).await.map(Reply::from),
-            Request::Tcreate(call) => self.tcreate(&call, one.file_mut()?, two).await.map(Reply::from),
-            Request::Twstat(call) => self.wstat(&call, one.file_mut()?).await.map(Reply::from),
+            Message::Tlcreate(call) => self.lcreate(&call, one.file_mut()?).await.map(Reply::from),
+            Message::Topen(call) => self.topen(&call, one.file_mut()?).await.map(Reply::from),
+            Message::Tcreate(call) => self.tcreate(&call, one.file_mut()?, two).await.map(Reply::from),
+            Message::Twstat(call) => self.wstat(&call, one.file_mut()?).await.map(Reply::from),
             request => self.about_one(request, one).await,
         }
     }
 
     /// What is about one fid that stays as it is.
-    async fn about_one(&self, request: Request, grip: &Grip) -> Result<Reply> {
+    async fn about_one(&self, request: Message, grip: &Grip) -> Result<Reply> {
         let file = grip.file()?;
         Ok(match request {
-            Request::Tstatfs(_) => self.statfs(file).await?.into(),
-            Request::Tsymlink(call) => self.symlink(&call, file).await?.into(),
-            Request::Tmknod(call) => self.mknod(&call, file).await?.into(),
-            Request::Treadlink(_) => self.readlink(file).await?.into(),
-            Request::Tgetattr(call) => self.getattr(&call, file).await?.into(),
-            Request::Tsetattr(call) => self.setattr(&call, file).await?.into(),
-            Request::Treaddir(call) => self.readdir(&call, file).await?.into(),
-            Request::Tfsync(call) => {
+            Message::Tstatfs(_) => self.statfs(file).await?.into(),
+            Message::Tsymlink(call) => self.symlink(&call, file).await?.into(),
+            Message::Tmknod(call) => self.mknod(&call, file).await?.into(),
+            Message::Treadlink(_) => self.readlink(file).await?.into(),
+            Message::Tgetattr(call) => self.getattr(&call, file).await?.into(),
+            Message::Tsetattr(call) => self.setattr(&call, file).await?.into(),
+            Message::Treaddir(call) => self.readdir(&call, file).await?.into(),
+            Message::Tfsync(call) => {
                 self.fsync(file, call.data_only != 0).await?;
                 Rfsync {}.into()
             }
-            Request::Tlock(call) => self.lock(&call, file).await?.into(),
-            Request::Tgetlock(call) => self.getlock(&call, file).await?.into(),
-            Request::Tmkdir(call) => self.mkdir(&call, file).await?.into(),
-            Request::Tunlinkat(call) => self.unlinkat(&call, file).await?.into(),
-            Request::Tstat(_) => self.stat(file).await?.into(),
+            Message::Tlock(call) => self.lock(&call, file).await?.into(),
+            Message::Tgetlock(call) => self.getlock(&call, file).await?.into(),
+            Message::Tmkdir(call) => self.mkdir(&call, file).await?.into(),
+            Message::Tunlinkat(call) => self.unlinkat(&call, file).await?.into(),
+            Message::Tstat(_) => self.stat(file).await?.into(),
             other => return Err(odd(&other)),
         })
     }
 }
 
-fn odd(request: &Request) -> Error {
+fn odd(request: &Message) -> Error {
     Errno::EOPNOTSUPP.because(format!("a request of the kind {}", request.kind()))
 }

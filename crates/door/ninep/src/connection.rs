@@ -7,8 +7,8 @@ use crate::server::{Client, Shared};
 use bytes::{Buf, Bytes, BytesMut};
 use outrigger_core::{Cancel, Errno, lock};
 use outrigger_proto_ninep::{
-    DecodeError, Dialect, HEAD, IO_HEAD, NO_TAG, Reply, Request, Rflush, Rversion, Text, Tversion, frame_len,
-    tag,
+    DecodeError, Dialect, HEAD, IO_HEAD, NO_TAG, Reply, Request as Message, Rflush, Rversion, Text, Tversion,
+    frame_len, tag,
 };
 use outrigger_toolkit_serve::{Caught, Claim, PATIENCE, Share, Unsent, send};
 use std::collections::HashMap;
@@ -190,12 +190,12 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
     ) -> Result<(), Broken> {
         let number = tag(&message).ok_or(DecodeError::Short)?;
         let dialect = session.as_ref().map_or(Dialect::Linux, |session| session.dialect);
-        let request = Request::decode(&message, dialect);
-        if let Ok((_, Request::Tversion(call))) = &request {
+        let request = Message::decode(&message, dialect);
+        if let Ok((_, Message::Tversion(call))) = &request {
             return self.negotiate(number, call, session).await;
         }
         let Some(session) = session else { return Err(Broken::NoVersion) };
-        let flushes = matches!(request, Ok((_, Request::Tflush(_))));
+        let flushes = matches!(request, Ok((_, Message::Tflush(_))));
         let places = if flushes { &self.flushes } else { &self.requests };
         let memory = match (claim, &request) {
             (Some(claim), _) => claim,
@@ -206,7 +206,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         let cancel = Cancel::default();
         let (sender, done) = watch::channel(());
         let flushed = match &request {
-            Ok((_, Request::Tflush(call))) if call.oldtag != number => self.flush(call.oldtag),
+            Ok((_, Message::Tflush(call))) if call.oldtag != number => self.flush(call.oldtag),
             _ => None,
         };
         match lock(&self.outlet.running).entry(number) {
@@ -217,7 +217,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         }
         let holds = (place, memory, sender);
         match request {
-            Ok((_, Request::Tflush(_))) => self.begin(number, dialect, holds, async move {
+            Ok((_, Message::Tflush(_))) => self.begin(number, dialect, holds, async move {
                 if let Some(mut flushed) = flushed {
                     // It never changes: it is closed.
                     let _ = flushed.changed().await;
@@ -321,11 +321,11 @@ fn spoken(version: &[u8]) -> Option<Dialect> {
 }
 
 /// How much memory a request takes with its reply, in bytes, beside what is small.
-fn memory_of(request: &Request, msize: u32) -> usize {
+fn memory_of(request: &Message, msize: u32) -> usize {
     let count = match request {
-        Request::Tread(call) => call.count,
-        Request::Treaddir(call) => call.count,
-        Request::Twrite(call) => call.data.len() as u32,
+        Message::Tread(call) => call.count,
+        Message::Treaddir(call) => call.count,
+        Message::Twrite(call) => call.data.len() as u32,
         _ => 0,
     };
     HEAD + count.min(msize) as usize

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger serve wire`: a tree by the messages of the core, to other processes of Outrigger.
 
+use super::common::{PATIENCE, store};
 use super::exports::Whom;
-use super::nfs::{PATIENCE, end, stack, store};
+use super::nfs::{end, stack};
 use crate::context::Context;
 use crate::logging;
 use crate::messages::output_failed;
