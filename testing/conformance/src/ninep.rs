@@ -30,5 +30,3 @@ pub const MOUNTED: Exceptions = &[
 ];
 
 const EXCHANGE: &str = "the protocol cannot exchange names";
-const BY_PATH: &str =
-    "the server has the content of the open file, and looks for its attributes under the name that it had";

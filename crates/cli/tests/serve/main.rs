@@ -84,7 +84,7 @@ fn libnfs(place: &Place, program: &str, args: &[&str]) -> Said {
 }
 
 /// Clients at any port, as whom they say.
-pub const EVERYONE: [&str; 3] = ["--insecure", "--squash", "none"];
+const EVERYONE: [&str; 3] = ["--insecure", "--squash", "none"];
 
 #[test]
 fn libnfs_lists_reads_and_copies() {

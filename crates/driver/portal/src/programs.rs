@@ -2,7 +2,7 @@
 //! The programs of a tree: all of them end with it.
 
 use crate::process::{Process, Started};
-use outrigger_core::{Errno, Error, Result, Runtime, lock};
+use outrigger_core::{Errno, Result, Runtime, lock};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ impl Programs {
             // One that nobody waits for any more is dropped, and killed.
             let _ = sender.send(Process::start((&words, &dir), streams, groups));
         });
-        let ending = || Error::from(Errno::EIO.because("the tree is ending"));
+        let ending = || Errno::EIO.because("the tree is ending");
         self.thread(runtime)?.send(job).map_err(|_| ending())?;
         receiver.await.unwrap_or_else(|_| Err(ending()))
     }

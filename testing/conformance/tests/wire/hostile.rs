@@ -60,7 +60,7 @@ impl Raw {
         }
     }
 
-    fn is_ended(mut self) -> bool {
+    fn ends(mut self) -> bool {
         let mut rest = Vec::new();
         self.0.read_to_end(&mut rest).is_ok() || rest.is_empty()
     }
@@ -123,16 +123,16 @@ fn what_is_no_message_ends_the_connection_and_no_other_one() {
     ] {
         let mut raw = Raw::begun(&far);
         raw.say(bytes);
-        assert!(raw.is_ended(), "{what}");
+        assert!(raw.ends(), "{what}");
     }
     let mut half = Raw::begun(&far);
     half.say(&request(1)[..20]);
     half.0.shutdown(std::net::Shutdown::Write).unwrap();
-    assert!(half.is_ended());
+    assert!(half.ends());
     for beginning in [&b"SSH-2.0-x"[..], b"ORIG\x04\x00", b"ORIG\x00\x00\xff\xff\xff\xff"] {
         let mut raw = Raw::connect(&far);
         raw.say(beginning);
-        assert!(raw.is_ended(), "{beginning:?}");
+        assert!(raw.ends(), "{beginning:?}");
     }
     assert!(near.stat(Path::new("")).is_ok(), "others go on");
 }
