@@ -41,9 +41,9 @@ pub const OPTIONS: OptionTable = OptionTable {
         ),
         option(
             "connections",
-            "1..65536",
+            "N",
             "256",
-            "the most files that can be open at once, those included that linger after they were closed",
+            "the most files that can be open at once (1 to 65536), those included that linger after they were closed",
         ),
         option("ca", "FILE", "", "certificates in PEM that tls trusts in place of those of the system")
             .also(&["cafile"]),
