@@ -81,7 +81,7 @@ pub use silly_rename::{
     HiddenNames, Hiding, SILLY_PREFIX, SillyNames, SillyRename, SillyServer, unique_name,
 };
 pub use ssh::{Carrier, SshCommand, SshProcess};
-pub use ssh_options::{for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh};
+pub use ssh_options::{command_words, for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh};
 pub use staging::{Staged, StagedState, Staging};
 pub use together::{pieces, together};
 pub use transport::{

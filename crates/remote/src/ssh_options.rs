@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The options of ssh(1) that users give to drivers of trees which ssh reaches, by their names in ssh_config(5).
+//! The options of ssh(1) that users give to drivers of trees which ssh reaches, by their names in ssh_config(5); and commands.
+
+use outrigger_core::{OptionTable, Result};
+use std::ffi::OsString;
 
 /// A file as ssh(1) finds it also when a connection is made again, in another directory.
 pub fn lasting_file(file: &str) -> String {
@@ -98,3 +101,14 @@ const CAPITAL: &str = "AddKeysToAgent BindInterface CASignatureAlgorithms Canoni
     RevokedHostKeys RhostsRSAAuthentication SecurityKeyProvider SendEnv SessionType SetEnv SmartcardDevice StdinNull \
     StreamLocalBindMask StreamLocalBindUnlink SyslogFacility Tag Tunnel TunnelDevice UpdateHostKeys UseKeychain \
     UsePrivilegedPort UseRoaming VerifyHostKeyDNS VersionAddendum VisualHostKey WarnWeakCrypto XAuthLocation";
+
+/// The words of the command that is the value of an option in `table`, as a shell splits them.
+///
+/// # Errors
+/// `EINVAL` when there is none, or a quote does not end.
+pub fn command_words(table: &OptionTable, key: &str, value: &str) -> Result<Vec<OsString>> {
+    match shell_words::split(value) {
+        Ok(words) if !words.is_empty() => Ok(words.into_iter().map(OsString::from).collect()),
+        _ => Err(table.unfit(key, value)),
+    }
+}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which clients may ask, and on whose behalf a call is made.
 
-use outrigger_core::{Credentials, Errno, Groups, IdMap, Result, SetAttrs};
+use crate::notice::Seldom;
+use outrigger_core::{Credentials, Cx, Errno, Groups, IdMap, Result, SetAttrs};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -165,8 +166,22 @@ impl Callers {
         }
     }
 
-    /// Who of a client is the anonymous user, and what lets them be somebody else: for a message when `cred` was refused something.
-    pub fn why_anonymous(&self, cred: &Credentials) -> Option<(&'static str, &'static str)> {
+    /// Logs that `what` was refused in `export` to a user whom the client may have allowed it: on this side it is another user. Not more often than
+    /// `seldom` says.
+    pub fn tell_of_squashing(&self, cx: &Cx, (export, what): (&str, &str), seldom: &Seldom) {
+        if let Some((who, instead)) = self.why_anonymous(&cx.cred)
+            && let Some(more) = seldom.due()
+        {
+            let peer = cx.origin.peer.as_ref().map_or("a client", |peer| &peer.address);
+            tracing::warn!(
+                "{peer} was refused '{what}' in '/{export}': {who} of a client is user {} here ({instead}){more}",
+                cx.cred.uid
+            );
+        }
+    }
+
+    /// Which user of a client is the anonymous user, and which options give it another number.
+    fn why_anonymous(&self, cred: &Credentials) -> Option<(&'static str, &'static str)> {
         if (cred.uid, cred.gid) != self.anonymous {
             return None;
         }

@@ -82,24 +82,10 @@ impl Export {
     pub(crate) async fn ask<O: Op>(&self, cx: &Cx, op: O) -> Outcome<O::Out> {
         ask(&*self.service, cx, op).await.map_err(|error| {
             if matches!(error.errno, Errno::EACCES | Errno::EPERM) {
-                self.tell_of_squashing(cx, O::CODE.name());
+                self.callers.tell_of_squashing(cx, (&self.name, O::CODE.name()), &self.squashed);
             }
             self.failed(O::CODE.name(), &error)
         })
-    }
-
-    /// Says why someone was refused who may be allowed it at the client: it is another user here.
-    fn tell_of_squashing(&self, cx: &Cx, what: &str) {
-        if let Some((who, instead)) = self.callers.why_anonymous(&cx.cred)
-            && let Some(more) = self.squashed.due()
-        {
-            let peer = cx.origin.peer.as_ref().map_or("a client", |peer| &peer.address);
-            tracing::warn!(
-                "{peer} was refused '{what}' in '/{}': {who} of a client is user {} here ({instead}){more}",
-                self.name,
-                cx.cred.uid
-            );
-        }
     }
 
     /// The code of an error, of which the log has more.

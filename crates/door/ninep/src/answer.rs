@@ -52,7 +52,7 @@ impl Session {
     pub(crate) async fn end(self: &Arc<Self>) {
         let asking = Asking { session: Arc::clone(self), cancel: Cancel::default() };
         for grip in self.fids.drain() {
-            // Nobody waits for what comes of it.
+            // No reply is sent for it.
             if let Ok(State::File(file)) = grip.ready().await.take()
                 && let Some(open) = file.open
                 && let Err(error) = open.close(&asking.cx(&file.at.who.cred)).await

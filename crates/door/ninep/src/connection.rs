@@ -89,7 +89,7 @@ where
     let connection = Connection { shared, client, share, outlet: Arc::new(outlet), requests, flushes };
     let mut session = None;
     let ended = connection.run(from, &mut session).await;
-    // Nobody waits for what is worked on; what has changed something ends all the same.
+    // The client gets no more replies: queries are dropped, changes run to their end.
     connection.quiet().await;
     if let Some(session) = session {
         session.end().await;

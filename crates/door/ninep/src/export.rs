@@ -53,25 +53,13 @@ impl Export {
         ask(&*self.service, cx, op).await.inspect_err(|error| {
             let (export, what) = (&self.name, O::CODE.name());
             match error.errno {
-                Errno::EACCES | Errno::EPERM => self.tell_of_squashing(cx, what),
+                Errno::EACCES | Errno::EPERM => {
+                    self.callers.tell_of_squashing(cx, (export, what), &self.squashed)
+                }
                 Errno::EIO | Errno::ENOMEM => tracing::warn!(export, what, %error, "a request failed"),
                 _ => tracing::debug!(export, what, %error, "a request failed"),
             }
         })
-    }
-
-    /// Says why someone was refused who may be allowed it at the client: it is another user here.
-    fn tell_of_squashing(&self, cx: &Cx, what: &str) {
-        if let Some((who, instead)) = self.callers.why_anonymous(&cx.cred)
-            && let Some(more) = self.squashed.due()
-        {
-            let peer = cx.origin.peer.as_ref().map_or("a client", |peer| &peer.address);
-            tracing::warn!(
-                "{peer} was refused '{what}' in '/{}': {who} of a client is user {} here ({instead}){more}",
-                self.name,
-                cx.cred.uid
-            );
-        }
     }
 
     /// The most bytes of one read or write.

@@ -86,7 +86,7 @@ pub(crate) enum Grip {
     Refused(Error),
     /// Others may use it, too.
     Shared(OwnedRwLockReadGuard<State>),
-    /// Nobody else uses it.
+    /// No other request uses it.
     Alone(OwnedRwLockWriteGuard<State>),
 }
 

@@ -18,7 +18,7 @@ use outrigger_proto_ninep::{
 };
 use std::sync::Arc;
 
-/// Takes a new file's reference back: nobody has a fid of it.
+/// Returns the reference to a new file, of which no fid was made.
 fn made(file: &File, entry: &Entry) -> Qid {
     drop(Held::of(&file.at.export, entry));
     convert::qid(&entry.attr)

@@ -84,7 +84,7 @@ impl Who {
             && number != Some(*own)
             && account.as_ref().is_some_and(|account| account.uid != *own)
         {
-            let why = format!("a program of the user {own} of this machine attaches as somebody else");
+            let why = format!("a program of the user {own} of this machine attaches as another one");
             return Err(Errno::EPERM.because(why));
         }
         Ok(match account {

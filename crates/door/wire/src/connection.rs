@@ -85,7 +85,7 @@ where
         if let Err(error) = member_out.out.write(writer).await {
             tracing::debug!(%error, "a client takes no messages");
         }
-        // Whatever is in line holds memory, and nobody takes it.
+        // Frames that wait to be sent hold memory, and will not be sent.
         member_out.out.give_up();
         breaks.notify_one();
     });

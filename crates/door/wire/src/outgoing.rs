@@ -85,7 +85,7 @@ impl Outgoing {
         self.wake.notify_one();
     }
 
-    /// Nobody takes anything any more: what is in line is dropped.
+    /// The peer takes no more frames: those that wait are dropped.
     pub(crate) fn give_up(&self) {
         let mut queue = lock(&self.queue);
         queue.ended = true;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn notices_that_nobody_takes_become_one() {
+    async fn notices_that_are_not_taken_become_one() {
         let (out, node) =
             (Outgoing::default(), |node| Notice::InvalidateNode { node: Node(node), offset: 0, len: 0 });
         out.notice(&node(1));

@@ -5,6 +5,7 @@ use crate::hub::{FromTree, Hub};
 use crate::watch::Watch;
 use crate::{connection, descriptors};
 use outrigger_core::{Abilities, Credentials, OpCode, OpSet, Result, Runtime, Service};
+use outrigger_toolkit_serve::taken;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as Listener;
@@ -19,8 +20,6 @@ use tokio::time::timeout;
 
 /// Connections at once; further ones are closed.
 const CONNECTIONS: usize = 256;
-/// How long to wait when no connection can be taken, for want of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
 /// What does not cross: locks end with a connection that the kernel of the client knows nothing of, poll and ioctl are about devices of
 /// this machine, and numbers that a client makes up could name files outside of the tree.
 const NOT_SERVED: OpSet =
@@ -126,14 +125,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
         loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was not taken");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
-            };
+            let Some((stream, _)) = taken(listener.accept().await).await else { continue };
             let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
                 tracing::warn!("a client was refused: there are {CONNECTIONS} connections already");
                 continue;

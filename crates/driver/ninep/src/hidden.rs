@@ -19,7 +19,7 @@ impl SillyServer for As<'_> {
 
     async fn rename(&self, from: (Node, &Name), to: (Node, &Name)) -> Result<()> {
         match self.inner.move_at_server(self.uid, from, to).await {
-            // Nobody else gives such a name: where it is there, the rename was carried out and its reply lost.
+            // The name is unique: where it exists, the rename was carried out and its reply was lost.
             Err(error) if error.errno == Errno::EIO && self.is_there(to.0, to.1).await == Ok(true) => Ok(()),
             moved => moved,
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Open files, and whether what has their path after a lost connection is still the same file.
 //!
-//! While a server has a file open nobody else gets its number, so what it says of the node then is said of that file. When the connection
+//! While a server has a file open, no other file gets its number, so what it says of the node then is said of that file. When the connection
 //! is lost, the number may be given to the next file that is made. So a file that is opened again is compared with what is known
 //! of the one that was open (see `known` of the toolkit), and if it is another one the open file is dead.
 
@@ -38,7 +38,7 @@ pub(crate) struct OpenFile {
     known: Arc<Known>,
     /// Its path leads to another file.
     is_dead: AtomicBool,
-    /// Somebody asks how it looks after it was changed.
+    /// A request for its attributes after a change is under way.
     is_asked_about: AtomicBool,
 }
 
@@ -222,7 +222,7 @@ impl Inner {
         Changing(all.unwrap_or_default().iter().map(|known| known.begin(change, now)).collect())
     }
 
-    /// Asks how a file looks that was changed, so that it is known again by its time of change: nobody waits for the answer.
+    /// Asks how a file looks that was changed, so that it is known again by its time of change. Does not wait for the answer.
     pub(crate) fn look_after(&self, session: &Arc<Session>, node: Node, handle: Handle) {
         let (Ok(file), Some(is)) = (self.open.get(handle), self.files.get(node)) else { return };
         let Some(open) = file.by(session) else { return };

@@ -79,7 +79,7 @@ impl Reading {
 /// A request is about to wait for a peer: any signal ends that.
 ///
 /// # Errors
-/// `EINTR` when one has come already: what would be received then might reach nobody.
+/// `EINTR` when one has come already: what would be received then might be lost.
 pub(crate) fn waits_for_peer(cx: &Cx) -> Result<()> {
     cx.cancel.heed_signals(true);
     if cx.cancel.is_raised() { Err(Errno::EINTR.into()) } else { Ok(()) }

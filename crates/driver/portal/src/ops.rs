@@ -233,7 +233,7 @@ impl Portal {
                 opened = opening => opened,
                 () = sender.closed() => return,
             };
-            // What is opened for nobody is closed.
+            // A connection whose open(2) was cancelled is closed.
             let _ = sender.send(opened);
         }));
         match cx.cancel.unless_raised(receiver).await {

@@ -37,7 +37,7 @@ impl Programs {
         let (sender, receiver) = oneshot::channel();
         let groups = Arc::clone(&self.groups);
         let job: Job = Box::new(move || {
-            // One that nobody waits for any more is dropped, and killed.
+            // A program whose opener was cancelled is dropped, and killed by that.
             let _ = sender.send(Process::start((&words, &dir), streams, groups));
         });
         let ending = || Errno::EIO.because("the tree is ending");

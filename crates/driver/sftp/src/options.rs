@@ -4,7 +4,7 @@
 use outrigger_core::option::option;
 use outrigger_core::{Error, OptionTable, Result};
 use outrigger_toolkit_remote::{
-    file_option, for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh,
+    command_words, file_option, for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -202,8 +202,8 @@ impl Options {
     /// `EINVAL` for an unknown option or a value it does not take; the reason says which are taken.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
-            "command" => self.command = Some(words(key, value)?),
-            "ssh_command" => self.ssh_command = words(key, value)?,
+            "command" => self.command = Some(command_words(&OPTIONS, key, value)?),
+            "ssh_command" => self.ssh_command = command_words(&OPTIONS, key, value)?,
             "F" => self.config = Some(lasting_file(value)),
             "port" => self.port = Some(OPTIONS.number(key, value, ..)?),
             "compression" | "C" => self.compression = Some(OPTIONS.switch(key, value)?),
@@ -252,13 +252,6 @@ fn is_accepted(key: &str, value: &str) -> Result<bool> {
 fn unknown(key: &str) -> Error {
     let accepted = ACCEPTED.options.iter().map(|option| option.name);
     OPTIONS.unknown_beside(key, INSTEAD, accepted.chain(options_of_ssh()))
-}
-
-fn words(key: &str, value: &str) -> Result<Vec<OsString>> {
-    match shell_words::split(value) {
-        Ok(words) if !words.is_empty() => Ok(words.into_iter().map(OsString::from).collect()),
-        _ => Err(OPTIONS.unfit(key, value)),
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 
 use outrigger_core::option::option;
 use outrigger_core::{Error, OptionTable, Result};
-use outrigger_toolkit_remote::{for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh};
+use outrigger_toolkit_remote::{
+    command_words, for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh,
+};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -82,10 +84,10 @@ impl Options {
         match key {
             "tree" if !value.is_empty() => self.tree = value.into(),
             "command" => {
-                words(key, value)?;
+                command_words(&OPTIONS, key, value)?;
                 self.command = value.into();
             }
-            "ssh_command" => self.ssh_command = words(key, value)?,
+            "ssh_command" => self.ssh_command = command_words(&OPTIONS, key, value)?,
             "F" => self.config = Some(lasting_file(value)),
             "compression" => self.compression = Some(table.switch(key, value)?),
             "connect_timeout" => self.connect_timeout = table.time_limit(key, value)?,
@@ -106,13 +108,6 @@ pub(crate) fn is_dangerous(key: &str, value: &str) -> bool {
 
 fn unknown(key: &str) -> Error {
     OPTIONS.unknown_beside(key, &[("port", "the LOCATION names it: ssh://HOST:PORT/")], options_of_ssh())
-}
-
-fn words(key: &str, value: &str) -> Result<Vec<OsString>> {
-    match shell_words::split(value) {
-        Ok(words) if !words.is_empty() => Ok(words.into_iter().map(OsString::from).collect()),
-        _ => Err(OPTIONS.unfit(key, value)),
-    }
 }
 
 #[cfg(test)]

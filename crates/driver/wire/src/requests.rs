@@ -230,7 +230,7 @@ impl Inner {
         Some((session, theirs, file.node))
     }
 
-    /// The other side need not know a node any more that nobody refers to.
+    /// Has the other side forget a node to which no reference is left.
     pub(crate) fn let_go(&self, cx: &Cx, node: Node) {
         let is_used =
             self.files.table().references(node).is_some_and(|count| count > 0) || self.open.is_open(node);

@@ -164,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Asks for something whose reply nobody waits for.
+    /// Sends a request without waiting for its reply.
     pub(crate) fn tell(&self, cx: &Cx, request: Request) {
         let body = Body::Request { cred: cx.cred.clone(), within: None, request };
         if let Ok(frame) = (Frame { id: Frame::UNANSWERED, body }).encode() {

@@ -5,6 +5,7 @@ pub mod common;
 mod exports;
 pub mod nfs;
 mod ninep;
+mod socket;
 mod state;
 mod wire;
 

@@ -4,6 +4,7 @@
 use super::common::{
     BACKLOG, Export, Exports, PATIENCE, address, announce, attend, bound, checked, host, quoted,
 };
+use super::socket::{Named, named};
 use crate::context::Context;
 use crate::logging;
 use crate::messages::output_failed;
@@ -13,8 +14,7 @@ use outrigger_core::{Error, Stack, lock};
 use outrigger_door_ninep::{Account, IO_MAX, Listener, PORT, Server, Tree, Users};
 use outrigger_layer_permissions::Permissions;
 use outrigger_layer_simulate::Simulate;
-use rustix::fs::{Mode, fchmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::listen;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
@@ -22,11 +22,9 @@ use std::fs;
 use std::hash::Hash;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
@@ -38,7 +36,7 @@ const NAMES: usize = 4096;
 /// Arguments of `serve 9p`.
 ///
 /// 9P2000.L is for Linux, 9P2000 for Plan 9, and 9P2000.u between the two: the client chooses. What to type at a client with Linux is
-/// printed for each export, which a client attaches to by its PATH (aname). Who is refused is told on standard error.
+/// printed for each export, which a client attaches to by its PATH (aname). Refused clients are named on standard error.
 ///
 /// Clients that mount need the superuser's port (privport), or --insecure here. A client that has lost its connection mounts again.
 #[derive(Debug, Args)]
@@ -80,44 +78,6 @@ impl fmt::Display for Listen {
             Listen::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
-}
-
-/// A socket in the file system, removed when the server ends.
-struct Named<'a>(&'a Path);
-
-impl Drop for Named<'_> {
-    fn drop(&mut self) {
-        // Another server may have it by now.
-        if UnixStream::connect(self.0).is_err() {
-            let _ = fs::remove_file(self.0);
-        }
-    }
-}
-
-/// A socket with this name that does not listen yet. One that a former server has left is replaced.
-fn named(path: &Path) -> io::Result<OwnedFd> {
-    let address = SocketAddrUnix::new(path)?;
-    let made = || {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // Before it has a name: nobody else can connect to it at any moment.
-        fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        bind(&socket, &address)?;
-        Ok::<_, rustix::io::Errno>(socket)
-    };
-    match made() {
-        Err(rustix::io::Errno::ADDRINUSE) if is_left(path) => {
-            fs::remove_file(path)?;
-            Ok(made()?)
-        }
-        made => Ok(made?),
-    }
-}
-
-/// Whether it is a socket that nobody listens at.
-fn is_left(path: &Path) -> bool {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).is_err_and(refused)
 }
 
 impl NineP {
@@ -263,21 +223,5 @@ mod tests {
         let expected = format!("mount -t 9p -o trans=unix,{options} /no/such DIR");
         assert_eq!(shown("unix:/no/such", "/", false), expected);
         assert!(!shown("0.0.0.0:7", "/", true).contains("0.0.0.0"));
-    }
-
-    #[test]
-    fn a_socket_that_nobody_listens_at_is_replaced_and_one_in_use_is_not() {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        drop(named(&path).unwrap());
-        let again = named(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        listen(&again, 1).unwrap();
-        assert_eq!(named(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        drop(again);
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, "a file").unwrap();
-        assert!(named(&path).is_err() && fs::read(&path).unwrap() == b"a file");
     }
 }

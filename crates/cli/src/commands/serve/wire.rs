@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger serve wire`: a tree by the messages of the core, to other processes of Outrigger.
 
-use super::common::{PATIENCE, store};
+use super::common::{BACKLOG, PATIENCE, store};
 use super::exports::Whom;
 use super::nfs::{end, stack};
+use super::socket::{Named, named};
 use crate::context::Context;
 use crate::logging;
 use crate::messages::output_failed;
@@ -13,25 +14,21 @@ use clap::Args;
 use outrigger_core::{Credentials, Groups};
 use outrigger_door_wire::{Options, Server};
 use outrigger_guard::tell_manager;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::listen;
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// What is said without being asked for.
-const MESSAGES: &str = "outrigger_door_wire=warn";
-
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
+const MESSAGES: &str = "outrigger_door_wire=warn,outrigger_toolkit_serve=warn";
 
 /// Arguments of `serve wire`.
 ///
 /// The other side is ssh://HOST/PATH, which starts this command at HOST by itself, or wire:unix:PATH. Requests are made as the user who runs
-/// this command. Changes that others make in a directory of this machine are told to clients (inotify(7)).
+/// this command. When another program changes a directory of this machine, clients drop what they have cached of it (inotify(7)).
 #[derive(Debug, Args)]
 pub struct Wire {
     /// The tree.
@@ -122,8 +119,10 @@ impl Wire {
                 outrigger_core::Error::from(error)
             ))
         };
-        let listener = bound(path).map_err(cannot)?;
-        let _removed = Removed(path);
+        let socket = named(path).map_err(cannot)?;
+        let _named = Named(path);
+        listen(&socket, BACKLOG).map_err(|errno| cannot(errno.into()))?;
+        let listener = UnixListener::from(socket);
         context.trees.runtime.handle().block_on(async {
             let server = Server::new(serving).map_err(|error| Failure::serious(error.to_string()))?;
             self.announce(context, path).map_err(output_failed)?;
@@ -157,35 +156,6 @@ fn cannot_tell(error: &io::Error) -> Failure {
 /// The directory of this machine that a LOCATION names.
 fn directory(location: &OsString) -> Option<PathBuf> {
     std::fs::canonicalize(location).ok().filter(|path| path.is_dir())
-}
-
-/// A socket at this path, which only this user may connect to. One that a former server has left is replaced.
-fn bound(path: &Path) -> io::Result<UnixListener> {
-    let is_left = || {
-        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-        is_socket
-            && std::os::unix::net::UnixStream::connect(path)
-                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    };
-    if is_left() {
-        std::fs::remove_file(path)?;
-    }
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Nobody can connect before it listens.
-    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    listen(&socket, BACKLOG)?;
-    Ok(UnixListener::from(socket))
-}
-
-/// The socket goes with its server.
-struct Removed<'a>(&'a Path);
-
-impl Drop for Removed<'_> {
-    fn drop(&mut self) {
-        // Somebody may have removed it already.
-        let _ = std::fs::remove_file(self.0);
-    }
 }
 
 /// Serves the client at the other end of standard input and output.

@@ -62,7 +62,7 @@ impl Overlay {
             return Ok((place, Some(Worn { mode: attr.mode, uid: attr.uid, gid: attr.gid, nlink, mtime })));
         }
         let copy = || look(&self.real(&spot.path)).map_err(std::io::Error::from);
-        // Nobody has counted the directories in it, which 1 says (find(1) knows).
+        // The directories in it are not counted: find(1) takes a link count of 1 for unknown.
         let of = |copy: Stat| Worn {
             mode: copy.st_mode,
             uid: copy.st_uid,

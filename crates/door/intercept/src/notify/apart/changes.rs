@@ -146,7 +146,7 @@ fn set(found: &Found, attrs: SetAttrs) -> Result<()> {
 impl Overlay {
     /// Has a file copied that is not opened for writing.
     pub(super) fn copy(&self, found: &Found) -> Result<()> {
-        // Whoever may write to it may change this time, which tells nobody anything.
+        // A user who may write to the file may set its time of access, which has no other effect.
         set(found, SetAttrs { atime: Some(SetTime::Now), ..SetAttrs::default() })
     }
 }
