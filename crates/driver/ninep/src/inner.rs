@@ -117,25 +117,53 @@ impl Inner {
 
     /// The attributes of a node that has a name.
     async fn look(&self, session: &Arc<Session>, uid: u32, node: Node) -> Result<ninep::Attrs, Fault> {
-        let (names, known) = self.place_of(node)?;
-        let Some((root, names)) = self.start(session, uid, &names).await? else {
-            return Err(refused_above());
-        };
-        let (_, attrs) = session.look(root, &names).await?;
-        convert::known(&attrs)?;
-        is_it(known, Some(attrs.qid))?;
-        Ok(attrs)
+        loop {
+            let (names, known) = self.place_of(node)?;
+            let Some((root, rest)) = self.start(session, uid, &names).await? else {
+                return Err(refused_above());
+            };
+            let looked = session.look(root, &rest).await.and_then(|(_, attrs)| {
+                convert::known(&attrs)?;
+                is_it(known, Some(attrs.qid)).map(|()| attrs)
+            });
+            match looked {
+                Err(fault) if self.has_another_name(node, &names, &fault) => {}
+                looked => return looked,
+            }
+        }
     }
 
     /// A fid of a node.
     pub(crate) async fn reach(&self, session: &Arc<Session>, uid: u32, node: Node) -> Result<Fid, Fault> {
-        let (names, known) = self.place_of(node)?;
-        let Some((root, names)) = self.start(session, uid, &names).await? else {
-            return Err(refused_above());
-        };
-        let (fid, qid) = session.walk_to(root, &names).await?;
-        is_it(known, qid)?;
-        Ok(fid)
+        loop {
+            let (names, known) = self.place_of(node)?;
+            let Some((root, rest)) = self.start(session, uid, &names).await? else {
+                return Err(refused_above());
+            };
+            let walked = session.walk_to(root, &rest).await;
+            match walked.and_then(|(fid, qid)| is_it(known, qid).map(|()| fid)) {
+                Err(fault) if self.has_another_name(node, &names, &fault) => {}
+                reached => return reached,
+            }
+        }
+    }
+
+    /// Whether there is another path to a node than the one that has led nowhere, which is dropped: a file with several names may have lost one of
+    /// them to another client, or to this one while a listing was received.
+    fn has_another_name(&self, node: Node, path: &[Name], fault: &Fault) -> bool {
+        let is_gone =
+            matches!(fault, Fault::Known(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE));
+        let table = self.files.table();
+        let (Ok(present), true) = (table.path(node), is_gone) else { return false };
+        if present != path {
+            return true;
+        }
+        match &table.names(node).unwrap_or_default()[..] {
+            // The path is by the name that was found last, which is the first of them.
+            [(dir, name), _, ..] => table.removed(*dir, name),
+            _ => return false,
+        }
+        true
     }
 
     /// The fid of a directory, and the name in it as it is sent.

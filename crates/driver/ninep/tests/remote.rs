@@ -4,7 +4,8 @@
 mod support;
 
 use outrigger_conformance::{Direct, Flags, Subject};
-use outrigger_core::{Credentials, Errno, HeapKeep, Keep, Serve};
+use outrigger_core::ops::{GetAttr, Lookup, Open, OpenFlags};
+use outrigger_core::{Credentials, Cx, Driver, Errno, HeapKeep, Keep, Name, Node, Serve};
 use outrigger_remote::Line;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -251,4 +252,30 @@ fn five_thousand_names_are_listed_in_a_directory() {
         }
     }
     assert_eq!(names.len(), 5000);
+}
+
+/// Which of its names a file was found under last makes no difference.
+#[test]
+fn a_file_is_found_by_the_name_that_another_client_has_left_it() {
+    let Some(far) = far() else { return };
+    let near = far.connect_to(far.server.port(), &[], None).expect("connected");
+    let cx = Cx::new(1, Credentials::ROOT, "test");
+    for gone in ["one", "two"] {
+        let [one, two] = ["one", "two"].map(|name| far.server.root().join(name));
+        fs::write(&one, "content").expect("written");
+        fs::hard_link(&one, &two).expect("linked");
+        let nodes = ["one", "two"].map(|name| {
+            let op = Lookup { dir: Node::ROOT, name: Name::try_from(name).expect("a name") };
+            far.runtime.handle().block_on(near.lookup(&cx, op)).expect("found").node
+        });
+        assert_eq!(nodes[0], nodes[1], "one file");
+        fs::remove_file(far.server.root().join(gone)).expect("removed");
+        let told = far.runtime.handle().block_on(near.getattr(&cx, GetAttr { node: nodes[0], handle: None }));
+        assert_eq!(told.expect("the other name is left").attr.nlink, 1, "without '{gone}'");
+        far.runtime
+            .handle()
+            .block_on(near.open(&cx, Open { node: nodes[0], flags: OpenFlags::empty() }))
+            .expect("opened");
+        [one, two].iter().for_each(|path| _ = fs::remove_file(path));
+    }
 }
