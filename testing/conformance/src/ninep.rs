@@ -21,12 +21,6 @@ pub const SERVICE: Exceptions = &[
 ];
 
 /// What besides cannot hold through a mount.
-pub const MOUNTED: Exceptions = &[
-    (
-        "unlinked/its_name_can_be_used_again",
-        "a kernel asks for attributes before it reads, and there is another file",
-    ),
-    ("fallocate/", "the protocol reserves no space"),
-];
+pub const MOUNTED: Exceptions = &[("fallocate/", "the protocol reserves no space")];
 
 const EXCHANGE: &str = "the protocol cannot exchange names";
