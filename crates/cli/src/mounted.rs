@@ -2,7 +2,7 @@
 //! The process that serves a mount: assembles the stack, answers the kernel and the control socket, ends cleanly.
 
 use crate::context::Context;
-use crate::control::{self, Controlled, Health, Server};
+use crate::control::{self, Controlled, Health, Server, Unwritten};
 use crate::guarded;
 use crate::location::{Base, Location};
 use crate::messages::warn;
@@ -14,17 +14,17 @@ use crate::trees::{self, Tree};
 use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode, SyncFs};
 use outrigger_core::registry::Direct;
-use outrigger_core::{Error, Keep, Node, Service, Stack, StackError, lock};
+use outrigger_core::{Error, Keep, Node, Service, Stack, StackError};
 use outrigger_door_fuse::{Connection, Force, Kept, Negotiated, Options, Session, UnmountError, unmount};
 use outrigger_guard::{Inherited, Seat};
 use outrigger_host::MountEntry;
+use outrigger_layer_cache::{Control as Cache, Lost};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
 use outrigger_layer_trace::{Trace, TraceControl};
 use outrigger_runtime::Threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGIO, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ mod by_nfs;
 mod controlled;
 mod wanted;
 
-pub use controlled::unwritten;
+pub use controlled::{unwritten, with_losses};
 
 use wanted::with_similar_option;
 pub use wanted::{Chosen, Guarding, OPTIONS, Wanted};
@@ -195,7 +195,10 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
     let ended = ended.and_then(|()| mounted.close_many(patience));
     let ended = ended.and_then(|()| context.trees.changed.close());
-    let words = ended.as_ref().map_err(ToString::to_string).and_then(|()| mounted.untold());
+    let words = ended
+        .as_ref()
+        .map_err(ToString::to_string)
+        .and_then(|()| control::what_was_lost(&mounted.locator.lost_since(&mounted.tree)));
     if let (Err(words), Some(server)) = (words, &server) {
         server.leave(&words);
     }
@@ -416,8 +419,6 @@ struct Mounted {
     runtime: Arc<Threads>,
     locator: Locator,
     seat: Option<Arc<Seat>>,
-    /// The losses that a command was told of.
-    told: Mutex<HashSet<(String, String)>>,
 }
 
 impl Mounted {
@@ -442,7 +443,6 @@ impl Mounted {
             runtime: context.trees.runtime.clone(),
             locator,
             seat,
-            told: Mutex::default(),
         }
     }
 
@@ -504,7 +504,7 @@ impl Mounted {
             });
             self.runtime.handle().block_on(cache.kept_within(KEEP_DEADLINE));
         }
-        control::what_was_lost(&self.lost()).and(stored).inspect_err(|what| {
+        control::what_was_lost(&self.locator.lost(&self.tree)).and(stored).inspect_err(|what| {
             tracing::error!("{}: {what}", self.mountpoint.display());
         })
     }
@@ -515,25 +515,9 @@ impl Mounted {
         had_others && !self.tree.caches.is_empty() && !self.session.is_connected()
     }
 
-    /// What was lost and no command was told of.
-    ///
-    /// # Errors
-    /// A sentence that names the files.
-    fn untold(&self) -> Result<(), String> {
-        let mut lost = self.lost();
-        let told = lock(&self.told);
-        lost.retain(|one| !told.contains(one));
-        control::what_was_lost(&lost)
-    }
-
     /// Closes the trees, where the mount is one of many.
     fn close_many(&self, patience: Duration) -> Result<(), Failure> {
         self.tree.many.as_ref().map_or(Ok(()), |many| many.close(&self.runtime, patience))
-    }
-
-    /// The files with lost writes that no program got an error for, and the errors.
-    fn lost(&self) -> Vec<(String, String)> {
-        self.locator.lost(&self.tree)
     }
 
     /// Whether it has left the mount table. The number may have been reused for another mount.
@@ -570,13 +554,29 @@ impl Locator {
 
     /// The files with lost writes that no program got an error for, and the errors.
     pub fn lost(&self, tree: &Tree) -> Vec<(String, String)> {
-        let lost = tree.caches.iter().flat_map(outrigger_layer_cache::Control::lost);
+        self.named(tree, Cache::lost)
+    }
+
+    /// Those of them that this has not returned before.
+    pub fn lost_since(&self, tree: &Tree) -> Vec<(String, String)> {
+        self.named(tree, Cache::lost_since)
+    }
+
+    fn named(&self, tree: &Tree, lost: fn(&Cache) -> Vec<Lost>) -> Vec<(String, String)> {
+        let lost = tree.caches.iter().flat_map(lost);
         lost.map(|lost| (control::lost_name(&lost, |node| self.path(node)), lost.error.to_string())).collect()
+    }
+
+    /// What waits to be written now, and all that was lost.
+    pub fn unwritten(&self, tree: &Tree) -> Unwritten {
+        let left = tree.caches.iter().map(|cache| cache.unwritten(cache.mark()));
+        let (files, bytes) = left.fold((0, 0), |sum, left| (sum.0 + left.0 as u64, sum.1 + left.1));
+        Unwritten { files, bytes, marks: Vec::new(), lost: self.lost(tree) }
     }
 
     /// Says on standard error and in the log what is lost when the process ends now, if anything is.
     pub fn lost_if_it_ends(&self, tree: &Tree, mountpoint: &Path) -> Option<String> {
-        let unstored = tree.caches.iter().flat_map(outrigger_layer_cache::Control::unstored);
+        let unstored = tree.caches.iter().flat_map(Cache::unstored);
         let name = |node: Node| self.path(node).unwrap_or_else(|| format!("#{}", node.0));
         let cut_off = unstored.map(|node| (name(node), "a signal came before it was stored".to_owned()));
         let lost: Vec<_> = self.lost(tree).into_iter().chain(cut_off).collect();

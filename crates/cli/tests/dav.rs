@@ -220,15 +220,23 @@ fn with_a_write_delay_a_file_is_stored_once() {
     }
 }
 
-/// What is still to be stored, and cannot be, is named.
+/// What is still to be stored, and cannot be, is named: once by `flush --wait`, and by `status` until a program gets the error.
 #[test]
 fn a_file_that_cannot_be_stored_at_last_is_named() {
     let Some(far) = Far::new() else { return };
     far.mount(&["-o", "write=3600"]);
+    let status = || far.place.run(&["status", "m"]).ok();
     fs::write(far.place.at("m/f"), "ours").unwrap();
+    assert!(status().contains("1 file left to write"), "{}", status());
     far.by_others("f", "of another client");
     let refused = far.place.run(&["flush", "--wait", "m"]).refused(1);
     assert!(refused.contains("/f"), "{refused}");
+    far.place.run(&["flush", "--wait", "m"]).ok();
+    assert!(status().contains("not complete: /f ("), "{}", status());
+    fs::write(far.place.at("m/g"), "ours").unwrap();
+    far.by_others("g", "of another client");
+    let refused = far.place.run(&["flush", "--wait", "m"]).refused(1);
+    assert!(refused.contains("/g") && !refused.contains("/f"), "{refused}");
     assert_eq!(fs::read_to_string(far.server.root().join("f")).unwrap(), "of another client");
     far.place.file("d/f", "");
     fs::create_dir(far.place.at("n")).unwrap();

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 /// How many ports are tried: between being found free and being taken, another program may take one.
 const ATTEMPTS: usize = 5;
@@ -96,6 +97,11 @@ impl Diod {
 
 impl Drop for Diod {
     fn drop(&mut self) {
+        if thread::panicking() {
+            let ended = self.process.as_mut().map(Child::try_wait);
+            let said = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+            eprintln!("diod at port {}: ended: {ended:?}, said: {said}", self.port);
+        }
         self.stop();
     }
 }

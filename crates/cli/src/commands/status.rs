@@ -116,6 +116,7 @@ fn describe(status: &MountStatus) -> String {
     }
     text.push('\n');
     text.push_str(&status.guard.as_ref().map_or_else(String::new, guard));
+    text.push_str(&control::unwritten_lines(&status.unwritten));
     text.push_str(&status.disk_cache.as_ref().map_or_else(String::new, disk_cache));
     text.push_str(&status.program.as_ref().map_or_else(String::new, program));
     status.trees.iter().for_each(|status| text.push_str(&tree(status)));

@@ -16,7 +16,7 @@ pub use ending::{Ending, Locker, locker, wait_for_predecessors};
 pub use peer::{Peer, find, first_answer, locate, peers, statuses};
 pub use place::{Health, NFS_HOST, inode, is_by_nfs, is_connection, is_ours, probe, resolve, superblock};
 pub use server::{Controlled, Server, answer};
-pub use written::{lost_name, wait_written, what_was_lost};
+pub use written::{lost_name, unwritten_lines, wait_written, what_was_lost};
 
 use outrigger_core::survive::Reads;
 use outrigger_layer_cache::DiskUsage;
@@ -104,9 +104,9 @@ pub struct Unwritten {
     /// Of so many files.
     pub files: u64,
     /// How far that goes, for the next request.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<u64>,
-    /// Files of which something was lost, and why.
+    /// Files of which something was lost, and why: all of them in a status, those that no command has said before in other answers.
     pub lost: Vec<(String, String)>,
 }
 
@@ -137,6 +137,9 @@ pub struct MountStatus {
     /// What happened to the processes that served it; nothing when its server's death would end it.
     #[serde(default)]
     pub guard: Option<GuardStatus>,
+    /// What programs have written and is not stored.
+    #[serde(default)]
+    pub unwritten: Unwritten,
     /// What is kept of its content on disk, if anything is.
     #[serde(default)]
     pub disk_cache: Option<DiskUsage>,

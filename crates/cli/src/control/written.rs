@@ -40,6 +40,20 @@ pub fn wait_written(peer: &Peer) -> Result<(), String> {
     what_was_lost(&left.lost)
 }
 
+/// How many losses a status names.
+const NAMED: usize = 10;
+
+/// Lines of a status: what waits to be written, and what was lost.
+pub fn unwritten_lines(unwritten: &Unwritten) -> String {
+    let Unwritten { files, lost, .. } = unwritten;
+    let mut lines = if *files > 0 { format!("  {}\n", left_to_write(unwritten)) } else { String::new() };
+    lost.iter().take(NAMED).for_each(|(path, why)| lines += &format!("  not complete: {path} ({why})\n"));
+    if lost.len() > NAMED {
+        lines += &format!("  and {} more files are not complete\n", lost.len() - NAMED);
+    }
+    lines
+}
+
 fn left_to_write(left: &Unwritten) -> String {
     let files = if left.files == 1 { "file" } else { "files" };
     format!("{} of {} {files} left to write", HumanBytes(left.bytes), left.files)
@@ -91,6 +105,18 @@ mod tests {
         ] {
             assert_eq!(lost_name(&lost(node, dir), path), expected);
         }
+    }
+
+    #[test]
+    fn a_status_names_what_waits_and_the_first_losses() {
+        assert_eq!(unwritten_lines(&Unwritten::default()), "");
+        let lost = (0..12).map(|number| (format!("/f{number}"), "ENOSPC".to_owned())).collect();
+        let lines = unwritten_lines(&Unwritten { bytes: 5, files: 1, lost, marks: Vec::new() });
+        assert!(
+            lines.starts_with("  5 B of 1 file left to write\n  not complete: /f0 (ENOSPC)\n"),
+            "{lines}"
+        );
+        assert!(lines.ends_with("/f9 (ENOSPC)\n  and 2 more files are not complete\n"), "{lines}");
     }
 
     #[test]

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the control socket of a mount can ask of it.
 
-use super::Mounted;
+use super::{Locator, Mounted};
 use crate::control::{
     self, Answer, Controlled, ErrorStatus, GuardStatus, MountStatus, OperationStatus, RequestStatus,
     TreeStatus, Unwritten,
 };
 use crate::guarded;
-use crate::trees::{self, Many};
+use crate::trees::{self, Many, Tree};
 use outrigger_core::survive::Reads;
-use outrigger_core::{Clock, Service, lock};
+use outrigger_core::{Clock, Service};
 use outrigger_door_fuse::{InFlight, OpCount};
 use outrigger_guard::Seat;
 use outrigger_layer_cache::{Control as Cache, Mark};
@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime};
 /// How long requests in flight may take before a mount without a keeper is handed over.
 const PAUSE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Waits until what programs have written is written, up to `marks` or else up to now, for at most `patience`. Says nothing of what was
+/// Waits until what programs have written is written, up to `marks` or else up to now, for at most `patience`; without what was
 /// lost.
 pub fn unwritten(caches: &[Cache], runtime: &Threads, marks: Vec<u64>, patience: Duration) -> Unwritten {
     let marks: Vec<Mark> = match marks.len() == caches.len() {
@@ -42,6 +42,12 @@ pub fn unwritten(caches: &[Cache], runtime: &Threads, marks: Vec<u64>, patience:
         (files, bytes) = (files + left.0 as u64, bytes + left.1);
     }
     Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost: Vec::new() }
+}
+
+/// Adds what was lost and no command has said before, once nothing is left to write.
+pub fn with_losses(left: Unwritten, locator: &Locator, tree: &Tree) -> Unwritten {
+    let lost = if left.files == 0 { locator.lost_since(tree) } else { Vec::new() };
+    Unwritten { lost, ..left }
 }
 
 impl Mounted {
@@ -132,6 +138,7 @@ impl Controlled for Mounted {
             report: guarded::latest_report(&self.mountpoint, self.seat.as_deref(), self.runtime.monotonic())
                 .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
             trees: self.trees(),
+            unwritten: self.locator.unwritten(&self.tree),
             map_error: self.tree.many.as_ref().and_then(|many| many.names.wrong()),
         }
     }
@@ -144,12 +151,7 @@ impl Controlled for Mounted {
 
     fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
         let left = unwritten(&self.tree.caches, &self.runtime, marks, patience);
-        let lost = self.lost();
-        // Whoever waits learns of losses once nothing is left.
-        if left.files == 0 {
-            lock(&self.told).extend(lost.iter().cloned());
-        }
-        Unwritten { lost, ..left }
+        with_losses(left, &self.locator, &self.tree)
     }
 
     fn prepare_upgrade(&self, layouts: &[Reads]) -> Result<(), String> {

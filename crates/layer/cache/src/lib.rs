@@ -273,6 +273,11 @@ impl Control {
         self.0.writeback.lost()
     }
 
+    /// Those of them that this has not returned before: a file is returned again only when more of it is lost.
+    pub fn lost_since(&self) -> Vec<Lost> {
+        self.0.writeback.lost_since()
+    }
+
     /// How much is remembered.
     pub fn usage(&self) -> Usage {
         let (files, bytes) = lock(&self.0.table).size();

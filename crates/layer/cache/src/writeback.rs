@@ -52,6 +52,8 @@ pub(crate) struct Writeback {
     lost: Mutex<HashMap<Node, Lost>>,
     /// Those of them of which somebody who gave them another name was told.
     told: Mutex<HashSet<Node>>,
+    /// Those of them that [`Writeback::lost_since`] has returned.
+    announced: Mutex<HashSet<Node>>,
     /// Why the first of them failed since the tree was synchronised.
     unsynced: Mutex<Option<Error>>,
     bytes: Mutex<usize>,
@@ -107,6 +109,13 @@ impl Writeback {
         lock(&self.lost).values().cloned().collect()
     }
 
+    /// Those of them that this has not returned before.
+    pub(crate) fn lost_since(&self) -> Vec<Lost> {
+        let lost = lock(&self.lost);
+        let mut announced = lock(&self.announced);
+        lost.values().filter(|lost| announced.insert(lost.node)).cloned().collect()
+    }
+
     /// Why a write to a file failed, as far as that was not reported.
     pub(crate) fn error_of(&self, node: Node) -> Option<Error> {
         lock(&self.lost).get(&node).map(|lost| lost.error.clone())
@@ -120,6 +129,7 @@ impl Writeback {
         lock(&self.unsynced).get_or_insert_with(|| error.clone());
         lock(&self.told).remove(&node);
         let mut lost = lock(&self.lost);
+        lock(&self.announced).remove(&node);
         if lost.len() < LOST {
             lost.entry(node).or_insert_with(|| Lost {
                 node,
@@ -135,6 +145,7 @@ impl Writeback {
         self.log.iter().for_each(|log| log.reported(node));
         lock(&self.told).remove(&node);
         lock(&self.lost).remove(&node);
+        lock(&self.announced).remove(&node);
     }
 
     /// What synchronising the tree, or the names in a directory, has to report.

@@ -5,7 +5,7 @@ use super::kernel::Superblock;
 use crate::context::Context;
 use crate::control::{self, Answer, Controlled, ErrorStatus, MountStatus, Unwritten};
 use crate::guarded;
-use crate::mounted::{Locator, shown, unwritten};
+use crate::mounted::{Locator, shown, unwritten, with_losses};
 use crate::trees::{self, Tree};
 use outrigger_core::Clock;
 use outrigger_core::survive::Reads;
@@ -117,6 +117,10 @@ impl Controlled for Mounted {
             uptime_seconds: up.as_secs(),
             last_error: tree.is_none().then(|| self.given_up()),
             guard: history.map(|history| guarded::guard_status(history, self.seat.keeper(), None)),
+            unwritten: self
+                .served
+                .as_ref()
+                .map_or_else(Unwritten::default, |served| served.locator.unwritten(&served.tree)),
             disk_cache: tree.and_then(|tree| tree.caches.iter().find_map(|cache| cache.usage().disk)),
             report: report.map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
             ..MountStatus::default()
@@ -131,7 +135,7 @@ impl Controlled for Mounted {
     fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
         let Some(Served { tree, locator, .. }) = &self.served else { return Unwritten::default() };
         let left = unwritten(&tree.caches, &self.runtime, marks, patience);
-        Unwritten { lost: locator.lost(tree), ..left }
+        with_losses(left, locator, tree)
     }
 
     fn prepare_upgrade(&self, _: &[Reads]) -> Result<(), String> {
