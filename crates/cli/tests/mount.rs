@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use support::{PROGRAM, Place, can_mount, has, is_running, signal, within};
 
@@ -274,4 +275,30 @@ fn chattr_and_xfs_io_set_flags_through_a_mount() {
     let said = place.run_as("xfs_io", &["-r", "-c", "lsattr -v", "m/f"]).ok();
     assert!(said.contains("no-atime"), "{said}");
     place.run(&["umount", "m"]).ok();
+}
+
+/// Pages that a reply moves to the request instead of copying them would leave the cache of the file that was read.
+#[test]
+fn reading_through_a_mount_leaves_the_page_cache_of_the_file_as_it_is() {
+    if !can_mount() {
+        return;
+    }
+    const PAGE: usize = 4096;
+    let place = Place::new();
+    let content: Vec<u8> = (0..PAGE * 1024).map(|at| (at / PAGE) as u8).collect();
+    fs::create_dir(place.at("src")).unwrap();
+    let mut file =
+        fs::File::options().read(true).write(true).create_new(true).open(place.at("src/large")).unwrap();
+    // Several pages that are cached as one are not moved.
+    content.chunks(PAGE).for_each(|page| file.write_all(page).unwrap());
+    file.sync_all().unwrap();
+    place.run(&["mount", "src", "m", "-o", "no_passthrough"]).ok();
+    assert!(fs::read(place.at("m/large")).unwrap() == content);
+    place.unmount("m");
+    let is_cached = |page: &usize| {
+        let mut byte = [0];
+        let buffers = &mut [std::io::IoSliceMut::new(&mut byte)];
+        rustix::io::preadv2(&file, buffers, (page * PAGE) as u64, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
+    };
+    assert_eq!((0..1024).filter(|page| !is_cached(page)).count(), 0, "pages are missing in the cache");
 }
