@@ -173,7 +173,11 @@ mod tests {
         ] {
             let is_anonymous = expected.is_none();
             let cred = expected.unwrap_or_else(|| callers.of_anonymous());
-            assert_eq!(who(callers, &FAR, name, number), Ok(Who { cred, is_anonymous, is_local: false }), "{name} {number:?}");
+            assert_eq!(
+                who(callers, &FAR, name, number),
+                Ok(Who { cred, is_anonymous, is_local: false }),
+                "{name} {number:?}"
+            );
         }
         let unknown = who(&none, &FAR, "", Some(9)).unwrap().cred;
         assert_eq!((unknown.uid, unknown.gid), (9, NOBODY.1));
