@@ -35,13 +35,13 @@ impl Server {
         let set = |attrs| set(&found, attrs);
         match request {
             Asked::MakeDir { mode, .. } => {
-                let mode = mode & 0o1777 & !process.umask()?;
-                make(&found, true, |parent, name| parent.mkdir(name, mode))
+                let mode = (mode & 0o1777, process.umask()?);
+                make(&found, true, |parent, name| parent.mkdir_masked(name, mode))
             }
             Asked::MakeNode { mode, device, .. } => {
                 let kind = FileKind::of_mode(mode).unwrap_or(FileKind::Regular).bits();
-                let mode = kind | mode & 0o7777 & !process.umask()?;
-                make(&found, false, |parent, name| parent.mknod(name, mode, device))
+                let mode = (kind | mode & 0o7777, process.umask()?);
+                make(&found, false, |parent, name| parent.mknod_masked(name, mode, device))
             }
             Asked::SymLink { target, .. } => {
                 let target = Target::new(target)?;

@@ -90,9 +90,9 @@ impl Server {
         }
         let place = overlay.found(spot)?;
         let (parent, name) = place.place()?;
-        let mode = how.mode & 0o7777 & !process.umask()?;
+        let mode = (how.mode & 0o7777, process.umask()?);
         let exclusive = if how.has(libc::O_EXCL) { OpenFlags::EXCL } else { OpenFlags::empty() };
-        parent.create(&name, mode, flags_of(how) | exclusive)?;
+        parent.create_masked(&name, mode, flags_of(how) | exclusive)?;
         Ok(how.reply(open(as_path(&overlay.real(&spot.path)), how.of_copy())?))
     }
 }
