@@ -3,6 +3,7 @@
 
 use crate::support::has;
 use crate::{all, apart, place};
+use std::fs;
 
 pub fn a_default_access_list_takes_the_place_of_the_umask(via: &'static str) {
     let Some(place) = place(via).filter(|_| has("setfacl")) else { return };
@@ -15,4 +16,12 @@ pub fn a_default_access_list_takes_the_place_of_the_umask(via: &'static str) {
     assert_eq!(seen, place.run_as("sh", &["-ec", &format!("cd there/empty{list}")]).ok());
     place.run(&["commit", "kept"]).ok();
     assert_eq!(all(&place, "here"), all(&place, "there"));
+}
+
+pub fn who_opens_a_lock_for_reading_locks_it_for_all(via: &'static str) {
+    let Some(place) = place(via).filter(|_| has("flock")) else { return };
+    // flock(1) opens with O_RDONLY and O_CREAT.
+    let script = "flock many/a sh -c 'echo held >many/a; flock -n many/a echo both || echo excluded'; flock -n many/a cat many/a";
+    assert_eq!(apart(&place, "here", script).ok(), "excluded\nheld\n");
+    assert_eq!(fs::read_to_string(place.at("here/many/a")).unwrap(), "other\n");
 }

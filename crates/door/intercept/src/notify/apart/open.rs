@@ -63,6 +63,8 @@ impl Server {
             }
             FileType::RegularFile => {
                 overlay.permits(spot, how)?;
+                let is_locked = how.has(libc::O_CREAT) && spot.side == Side::Real;
+                let place = if is_locked { overlay.settled(spot)? } else { place };
                 Ok(how.reply(open(&place, how.of_copy())?))
             }
             // What is behind a device is not kept apart: neither is it without a change of the file.
@@ -119,6 +121,18 @@ impl Overlay {
             return inode.entries().map(drop);
         }
         inode.open(flags_of(how)).map(drop)
+    }
+
+    /// Where a file is that a program would have made, if it may be copied: what it locks is what the next one writes to and locks then.
+    fn settled(&self, spot: &Spot) -> Result<PathBuf> {
+        match self.copy(&self.found(spot)?) {
+            Ok(()) => Ok(as_path(&self.real(&spot.path)).to_owned()),
+            Err(error) if matches!(error.errno, Errno::EACCES | Errno::EPERM | Errno::EROFS) => {
+                // Who may only read it cannot change it either.
+                Ok(as_path(&self.place(spot.side, &spot.path).ok_or(Errno::ENOENT)?).to_owned())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Where the copy of a file is, which is made unless it is there: a regular one by being opened in the tree.
