@@ -25,3 +25,26 @@ pub fn who_opens_a_lock_for_reading_locks_it_for_all(via: &'static str) {
     assert_eq!(apart(&place, "here", script).ok(), "excluded\nheld\n");
     assert_eq!(fs::read_to_string(place.at("here/many/a")).unwrap(), "other\n");
 }
+
+pub fn errors_of_odd_places_are_those_of_the_system(via: &'static str) {
+    let Some(place) = place(via).filter(|_| has("python3")) else { return };
+    let text = "import os
+def tell(work, *words, **how):
+    try: print(work.__name__, *words, work(*words, **how) is None)
+    except OSError as error: print(work.__name__, *words, error.strerror)
+os.symlink('nowhere', 'many/link')
+for path in ('many/link/', 'many/a/', 'many/none/', 'many/', 'many/.'):
+    for flags in (os.O_CREAT, os.O_CREAT | os.O_EXCL): tell(os.open, path, flags)
+def in_removed():
+    for path in ('new', './new'): tell(os.open, path, os.O_CREAT | os.O_WRONLY)
+    tell(os.mkdir, 'made'); tell(os.stat, 'none'); tell(os.rename, '../many/a', 'a'); tell(os.symlink, 'x', 'y')
+    print(os.listdir('.'), os.path.isdir('.')); os.close(os.open('.', os.O_RDONLY))
+here = os.getcwd()
+os.mkdir('made'); os.chdir('made'); os.rmdir('../made'); in_removed()
+os.mkdir('../made'); in_removed(); os.chdir('..'); print(os.getcwd() == here)
+os.chdir('empty'); os.rmdir('../empty'); in_removed(); os.chdir('..'); print(os.getcwd() == here, sorted(os.listdir('.')))
+";
+    place.file("program.py", text);
+    let natively = place.run_as("sh", &["-ec", "cd there; python3 ../program.py"]).ok();
+    assert_eq!(apart(&place, "here", "python3 ../program.py").ok(), natively);
+}

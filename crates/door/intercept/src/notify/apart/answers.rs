@@ -116,6 +116,8 @@ impl Server {
         let opens_fifo = matches!(request, Asked::Open { flags, .. } if flags & libc::O_PATH == 0)
             && spot.found(overlay).is_some_and(|(_, found)| kind(&found) == FileType::Fifo);
         let is_answered = match spot.side {
+            // A working directory that was removed: the kernel has it.
+            Side::Hidden if spot.dots == 1 => return Ok(Reply::Pass),
             Side::Hidden => return Err(Errno::ENOENT.into()),
             Side::System | Side::Real | Side::Own => opens_fifo,
             // The kernel has the real directory opened, which is listed as both are.

@@ -19,7 +19,7 @@ mod devices;
 mod listing;
 mod open;
 
-use super::names::{above, as_path, is_below, is_gone, last};
+use super::names::{DELETED, above, as_path, is_below, is_gone, last};
 use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, Name, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
@@ -154,6 +154,12 @@ impl Overlay {
     /// The path of the file for that of a copy.
     pub(crate) fn shown<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         is_below(path, &self.upper).then(|| &path[self.upper.len()..])
+    }
+
+    /// The path that a directory of the overlay had, for that of one which has lost its name.
+    pub(crate) fn had<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let former = path.strip_suffix(DELETED).filter(|_| is_gone(path))?;
+        self.shown(former)
     }
 
     /// Whether a path is that of the upper tree itself.

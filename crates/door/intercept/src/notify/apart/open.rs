@@ -31,6 +31,9 @@ impl Server {
             // Programs make one with a name then.
             return Err(Errno::EOPNOTSUPP.into());
         }
+        if how.has(libc::O_CREAT) && spot.slash && spot.dots == 0 {
+            return Err(Errno::EISDIR.into());
+        }
         self.source.can_give(call, self.mirror.dir()).map_err(|why| self.cannot_give(process, why))?;
         if how.flags & (libc::O_CREAT | libc::O_TRUNC) != 0 && !process.has_room()? {
             return Err(Errno::EMFILE.into());
