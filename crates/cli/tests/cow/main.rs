@@ -58,6 +58,7 @@ each_way! {
     native::a_default_access_list_takes_the_place_of_the_umask
     native::who_opens_a_lock_for_reading_locks_it_for_all
     native::errors_of_odd_places_are_those_of_the_system
+    native::a_directory_that_is_given_open_leads_to_the_overlay
     mapped::a_tree_is_copied_into_the_overlay_and_stays_as_it_is
     mapped::a_rename_across_the_border_is_one_between_disks
     mapped::a_build_reads_a_tree_and_writes_to_the_overlay

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What programs find as they do without an overlay, also where a file has just been copied.
 
-use crate::support::has;
-use crate::{all, apart, place};
+use crate::support::{PROGRAM, Said, has};
+use crate::{Cow, all, apart, changes, place};
 use std::fs;
 
 pub fn a_default_access_list_takes_the_place_of_the_umask(via: &'static str) {
@@ -47,4 +47,53 @@ os.chdir('empty'); os.rmdir('../empty'); in_removed(); os.chdir('..'); print(os.
     place.file("program.py", text);
     let natively = place.run_as("sh", &["-ec", "cd there; python3 ../program.py"]).ok();
     assert_eq!(apart(&place, "here", "python3 ../program.py").ok(), natively);
+}
+
+/// A program that is given directories open by its shell.
+fn given(place: &Cow, shell: &str, script: &str) -> Said {
+    let run = format!("{shell} {PROGRAM} run --via {} --cow=kept -- sh -ec '{script}'", place.via);
+    place.run_as("bash", &["-c", &run])
+}
+
+pub fn a_directory_that_is_given_open_leads_to_the_overlay(via: &'static str) {
+    let Some(place) = place(via).filter(|_| has("python3")) else { return };
+    let before = all(&place, "here");
+    place.file(
+        "program.py",
+        "
+import os
+os.unlink('one', dir_fd=8); os.write(os.open('new', os.O_CREAT | os.O_WRONLY, dir_fd=8), b'mine')
+os.chmod(8, 0o700); os.fchdir(8); os.unlink('../many/a'); os.mkdir('../many/made')
+print(sorted(os.listdir(8)), os.read(9, 3))",
+    );
+    let said = given(&place, "exec 8<here/tree 9<here/many/b;", "python3 program.py");
+    assert_eq!(said.ok(), "['hard', 'link', 'new', 'sub'] b'oth'\n");
+    assert_eq!(all(&place, "here"), before);
+    let told = changes(&place, "here");
+    for line in ["removed  tree/one", "added    tree/new", "removed  many/a", "added    many/made/"] {
+        assert!(told.iter().any(|told| told == line), "{line}: {told:?}");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_opened_again_is_closed() {
+    let Some(place) = place("namespace") else { return };
+    let said =
+        given(&place, "exec 8<here/empty; rmdir here/empty;", "! ls /proc/self/fd/8/ 2>/dev/null; ls here");
+    assert!(said.err.contains("descriptor 8, '") && said.err.contains("is closed"), "{said:?}");
+    assert_eq!(said.ok(), "many\ntree\n");
+}
+
+/// acct(2), and open_by_handle_at(2).
+#[test]
+fn capabilities_that_lead_past_the_root_directory_are_given_up() {
+    let Some(place) = place("namespace") else { return };
+    let script = "chmod 0 tree/one; cat tree/one; grep ^Cap /proc/self/status";
+    let said = apart(&place, "here", script).ok();
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("one"));
+    let sets: Vec<u64> =
+        lines.map(|line| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()).collect();
+    assert_eq!(sets.len(), 5);
+    assert!(sets.iter().all(|set| set & (1 << 20 | 1 << 2) == 0), "{sets:x?}");
 }
