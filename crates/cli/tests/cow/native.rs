@@ -4,6 +4,67 @@
 use crate::support::{PROGRAM, Said, has};
 use crate::{Cow, all, apart, changes, place};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// What a program in Python says in `here` with an overlay.
+fn python(place: &Cow, text: &str) -> String {
+    let text = format!("import ctypes, os, struct\n{text}");
+    place.file("program.py", &text);
+    apart(place, "here", "python3 ../program.py").ok()
+}
+
+pub fn an_editor_saves_a_file_that_it_has_looked_at(via: &'static str) {
+    let Some(place) = place(via).filter(|_| has("vim.tiny")) else { return };
+    apart(&place, "here", "vim.tiny -es -u NONE -c '%s/other/mine/' -c wq many/a; cat many/a").ok();
+    assert_eq!(fs::read_to_string(place.at("here/many/a")).unwrap(), "other\n");
+    assert_eq!(changes(&place, "here"), ["modified many/a (content, time)"]);
+}
+
+/// By path and by descriptor, in each form of the call.
+const NUMBERS: &str = "
+libc = ctypes.CDLL(None)
+def old(number, *words):
+    buffer = ctypes.create_string_buffer(256)
+    assert libc.syscall(number, *[buffer if word is None else word for word in words]) == 0, words
+    return struct.unpack_from('QQ', buffer.raw)
+def new(at, path, flags):
+    buffer = ctypes.create_string_buffer(256)
+    assert libc.syscall(332, at, path, flags, 0x7ff, buffer) == 0
+    return (os.makedev(*struct.unpack_from('II', buffer.raw, 136)), struct.unpack_from('Q', buffer.raw, 32)[0])
+def numbers(path):
+    name, fd = path.encode(), os.open(path, os.O_RDONLY)
+    found = {old(4, name, None), old(6, name, None), old(5, fd, None), old(262, -100, name, None, 0), old(262, fd, b'', None, 0x1000),
+        new(-100, name, 0), new(fd, b'', 0x1000)}
+    os.close(fd)
+    listed = {entry.inode() for entry in os.scandir(os.path.dirname(path)) if entry.path == path}
+    assert len(found) == 1 and listed == {ino for _, ino in found}, (path, found, listed)
+    return found.pop()
+";
+
+pub fn a_copy_keeps_its_device_and_inode_number(via: &'static str) {
+    let Some(place) = place(via).filter(|_| has("python3")) else { return };
+    let text = format!(
+        "{NUMBERS}
+before = {{path: numbers(path) for path in ('many/a', 'many/b', 'many/old')}}
+os.utime('many/a'); open('many/b', 'a').write('more'); os.rename('many/old', 'tree/old'); open('many/new', 'w')
+assert numbers('many/a') == before['many/a'] and numbers('many/b') == before['many/b'] and numbers('tree/old') == before['many/old']
+os.link('many/a', 'many/linked'); assert numbers('many/linked') == before['many/a']
+assert numbers('many/new') not in before.values()
+d = os.open('empty', os.O_RDONLY); os.chmod('empty', 0o711)
+assert os.fstat(d).st_mode == os.stat('empty').st_mode == 0o40711 and os.fstat(d).st_ino == os.stat('empty').st_ino
+print(*numbers('many/a'))"
+    );
+    let said = python(&place, &text);
+    if via == "seccomp" {
+        let real = fs::metadata(place.at("here/many/a")).unwrap();
+        assert_eq!(said, format!("{} {}\n", real.dev(), real.ino()));
+        assert_eq!(python(&place, &format!("{NUMBERS}print(*numbers('many/a'))")), said, "the next program");
+        // The other name leads to the real file still.
+        let text = "open('tree/one', 'a').write('more')
+assert numbers('tree/hard') != numbers('tree/one') and open('tree/hard').read() == 'one\\n'";
+        python(&place, &format!("{NUMBERS}{text}"));
+    }
+}
 
 pub fn a_default_access_list_takes_the_place_of_the_umask(via: &'static str) {
     let Some(place) = place(via).filter(|_| has("setfacl")) else { return };

@@ -57,7 +57,9 @@ impl Server {
             FileType::Socket => Err(Errno::ENXIO.into()),
             FileType::Fifo => {
                 // Both ends have to be those of the same one; it waits for the other one in the program.
+                let before = overlay.before(spot);
                 let real = overlay.copied(spot, OpenFlags::empty())?;
+                overlay.after(before, &spot.path);
                 self.again(call, &real, Vec::new(), &[(at.argument, 0)])
             }
             FileType::RegularFile if how.writes() || how.has(libc::O_TRUNC) => {
