@@ -177,7 +177,7 @@ impl Inner {
         let node = op.node;
         let open = self.handles.file(node, op.handle).filter(|open| open.delays());
         let file = open.as_ref().map(|open| Arc::clone(&open.file)).or_else(|| self.writeback.file(node));
-        if file.is_none() && !self.is_being_closed(node) && self.writeback.error_of(node).is_none() {
+        if file.is_none() && !self.is_being_closed(node) && self.writeback.losses.error_of(node).is_none() {
             return self.storing(node, self.pass(cx, op.into()));
         }
         Answer::later(async move {
@@ -189,7 +189,7 @@ impl Inner {
             let reply = self.storing(node, self.pass(cx, op.into())).await;
             let error =
                 open.and_then(|open| lock(&open.file.delayed).fsync_error(&mut lock(&open.errors_seen)));
-            let Some(error) = error.or_else(|| self.writeback.error_of(node)) else { return reply };
+            let Some(error) = error.or_else(|| self.writeback.losses.error_of(node)) else { return reply };
             self.writeback.reported(node);
             Reply::Error(error)
         })
