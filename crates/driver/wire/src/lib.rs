@@ -8,6 +8,7 @@
 //! | `session.rs` | a connection: what is agreed, requests, notices |
 //! | `numbers.rs` | what the other side of a connection calls nodes |
 //! | `inner.rs` | what outlives connections; making a new one |
+//! | `pieces.rs` | content in pieces that suit the line |
 //! | `requests.rs` | from our numbers to theirs and back |
 //!
 //! Requests cross as they are, side by side. So whatever the tree at the other side can do this one can, but for locks, poll, ioctl
@@ -29,6 +30,7 @@
 mod inner;
 mod numbers;
 mod options;
+mod pieces;
 mod place;
 mod requests;
 mod session;
@@ -172,7 +174,14 @@ impl Service for Wire {
         if !inner.abilities.ops.has(request.op()) {
             return Answer::error(Errno::ENOSYS);
         }
-        Answer::later(async move { inner.ask(cx, &request).await.unwrap_or_else(Reply::Error) })
+        Answer::later(async move {
+            let done = match request {
+                Request::Read(op) => inner.read(cx, op).await,
+                Request::Write(op) => inner.write(cx, op).await,
+                request => inner.ask(cx, &request).await,
+            };
+            done.unwrap_or_else(Reply::Error)
+        })
     }
 
     fn abilities(&self) -> Abilities {

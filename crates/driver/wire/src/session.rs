@@ -156,9 +156,13 @@ impl Session {
         };
         let body = Body::Request { cred: cx.cred.clone(), within, request };
         let frame = Frame { id: Frame::UNANSWERED, body }.encode().map_err(Fault::Known)?;
-        let frame = BytesMut::from(Bytes::from(frame));
+        let mut frame = BytesMut::from(Bytes::from(frame));
         let packet = match frame.len().max(moved) {
-            len if len > SMALL => Packet::bulk(frame, Bytes::new(), len),
+            len if len > SMALL => {
+                // What is in the body counts as content that the line has carried.
+                let body = frame.split_off(NUMBER.end).freeze();
+                Packet::bulk(frame, body, len)
+            }
             // What goes first would overtake a write.
             _ if turn.is_some_and(|turn| !turn.is_calm()) => Packet::bulk(frame, Bytes::new(), 0),
             _ => Packet::first(frame),

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Created, DirentPlus, Entry};
 use outrigger_core::{
-    BoxFuture, Clock, Credentials, Cx, Error, FileKind, Handle, Inline, LockOwner, Name, Node, Op, Payload,
-    Result, Runtime, Service, SetAttrs, SetTime, Stack, Time, ask,
+    BoxFuture, Clock, Credentials, Cx, Errno, Error, FileKind, Handle, Inline, LockOwner, Name, Node, Op,
+    Payload, Result, Runtime, Service, SetAttrs, SetTime, Stack, Time, ask,
 };
 use outrigger_door_wire::{Options as Serving, Server};
 use outrigger_driver_local::{Local, LocalOptions};
@@ -14,6 +14,7 @@ use outrigger_driver_wire::{Carrier, Connected, Dial, Options, Wire};
 use outrigger_layer_cache::{Cache, Control, Options as Caching};
 use outrigger_layer_closesim::CloseSim;
 use outrigger_layer_simulate::Simulate;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,6 +25,15 @@ use tokio::time::{Instant, sleep_until};
 
 /// How long an answer takes.
 pub const TRIP: Duration = Duration::from_millis(6);
+
+/// Mode and time of change of what [`User::unpack`] has unpacked.
+pub const UNPACKED: (u32, i64) = (0o640, 77);
+
+/// Those of a file.
+pub fn mode_and_time(file: &Path) -> (u32, i64) {
+    let found = std::fs::metadata(file).expect("a file");
+    (found.mode() & 0o7777, found.mtime())
+}
 
 /// tokio's time, which tests stop.
 pub struct Simulated;
@@ -53,14 +63,20 @@ impl Runtime for Simulated {
     }
 }
 
+fn name(text: &str) -> Name {
+    Name::try_from(text).expect("a name")
+}
+
 /// A directory that is served, and the way there. The directory goes last.
 pub struct Site {
     server: Server,
+    /// What the way there carries, in bytes a second.
+    pub rate: Option<f64>,
     dir: TempDir,
 }
 
-/// Leads to a site.
-struct Way(Server);
+/// Leads to a site, and carries so many bytes a second.
+struct Way(Server, Option<f64>);
 
 struct Silent;
 
@@ -73,19 +89,26 @@ impl Carrier for Silent {
     }
 }
 
-/// Carries bytes that are under way for half a trip.
-async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin + Send + 'static) {
+/// Carries bytes that are under way for half a trip, so many a second.
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin + Send + 'static,
+    rate: Option<f64>,
+) {
     let (sender, mut pieces) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     tokio::spawn(async move {
+        let mut carried = Instant::now();
         while let Some((at, piece)) = pieces.recv().await {
-            sleep_until(at + TRIP / 2).await;
+            let takes = rate.map_or(0.0, |rate| piece.len() as f64 / rate);
+            carried = carried.max(at) + Duration::from_secs_f64(takes);
+            sleep_until(carried + TRIP / 2).await;
             if to.write_all(&piece).await.is_err() {
                 return;
             }
         }
         let _ = to.shutdown().await;
     });
-    let mut piece = vec![0; 64 << 10];
+    let mut piece = vec![0; 2 << 10];
     while let Ok(count @ 1..) = from.read(&mut piece).await {
         if sender.send((Instant::now(), piece[..count].to_vec())).is_err() {
             return;
@@ -97,8 +120,8 @@ impl Dial for Way {
     fn dial(&self) -> BoxFuture<'_, Result<Connected>> {
         let ((near, middle), (far, door)) = (duplex(1 << 20), duplex(1 << 20));
         let ((from_near, to_near), (from_far, to_far)) = (split(middle), split(far));
-        tokio::spawn(carry(from_near, to_far));
-        tokio::spawn(carry(from_far, to_near));
+        tokio::spawn(carry(from_near, to_far, self.1));
+        tokio::spawn(carry(from_far, to_near, self.1));
         let server = self.0.clone();
         tokio::spawn(async move {
             let (reader, writer) = split(door);
@@ -125,7 +148,7 @@ impl Site {
         let service = stack.expect("a place").service();
         let release = "test".into();
         let server = Server::new(Serving { service, runtime, release, one_user: None, directory: None });
-        Site { server: server.expect("served"), dir }
+        Site { server: server.expect("served"), rate: None, dir }
     }
 
     pub fn path(&self) -> &Path {
@@ -134,15 +157,22 @@ impl Site {
 
     /// A program at the other end of the way, above the cache that mounts have.
     pub async fn user(&self, caching: &[(&str, &str)]) -> User {
-        let to = Box::new(Way(self.server.clone()));
-        let wire = Wire::over(to, Options::default(), Arc::new(Simulated), None).await.expect("connected");
         let mut chosen = Caching::default();
         caching.iter().for_each(|(key, value)| chosen.set(key, value).expect("an option"));
         let cache = Cache::new(&chosen, Arc::new(Simulated));
         let control = cache.control();
-        let tree = Stack::new(Arc::new(wire)).push(cache).expect("a place").service();
-        let cred = Credentials::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        User { tree, control, cx: Cx::new(1, cred, "test") }
+        let tree = Stack::new(Arc::new(self.wire().await)).push(cache).expect("a place").service();
+        User { control: Some(control), ..User::of(tree) }
+    }
+
+    /// One that has no cache.
+    pub async fn direct(&self) -> User {
+        User::of(Arc::new(self.wire().await))
+    }
+
+    async fn wire(&self) -> Wire {
+        let to = Box::new(Way(self.server.clone(), self.rate));
+        Wire::over(to, Options::default(), Arc::new(Simulated), None).await.expect("connected")
     }
 }
 
@@ -150,15 +180,16 @@ impl Site {
 #[derive(Clone)]
 pub struct User {
     tree: Arc<dyn Service>,
-    pub control: Control,
+    pub control: Option<Control>,
     cx: Cx,
 }
 
-pub fn name(text: &str) -> Name {
-    Name::try_from(text).expect("a name")
-}
-
 impl User {
+    fn of(tree: Arc<dyn Service>) -> Self {
+        let cred = Credentials::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        User { tree, control: None, cx: Cx::new(1, cred, "test") }
+    }
+
     pub async fn ask<O: Op>(&self, op: O) -> Result<O::Out> {
         ask(&*self.tree, &self.cx, op).await
     }
@@ -224,15 +255,16 @@ impl User {
     }
 
     /// What tar(1) does with a file that it unpacks.
-    pub async fn unpack(&self, dir: Node, file: &str, flags: OpenFlags, content: &[u8]) -> Result<()> {
-        let flags = OpenFlags::WRITE_ONLY | flags;
-        assert_eq!(self.lookup(dir, file).await.map_err(|error| error.errno.0), Err(2));
+    pub async fn unpack(&self, dir: Node, file: &str, content: &[u8]) -> Result<()> {
+        let flags = OpenFlags::WRITE_ONLY | OpenFlags::EXCL;
+        assert_eq!(self.lookup(dir, file).await.map_err(|error| error.errno), Err(Errno::ENOENT));
         let made = self.create(dir, file, flags).await?;
         let (node, handle) = (made.entry.node, made.opened.handle);
         self.write_at(node, handle, 0, Bytes::copy_from_slice(content)).await?;
-        let mtime = Some(SetTime::To(Time::new(77, 0)));
+        let (mode, mtime) = UNPACKED;
+        let mtime = Some(SetTime::To(Time::new(mtime, 0)));
         let times = SetAttrs { mtime, atime: mtime, ..SetAttrs::default() };
-        for attrs in [times, SetAttrs { mode: Some(0o640), ..SetAttrs::default() }] {
+        for attrs in [times, SetAttrs { mode: Some(mode), ..SetAttrs::default() }] {
             self.ask(SetAttr { node, handle: Some(handle), attrs }).await?;
         }
         self.close(node, handle, flags).await
