@@ -58,7 +58,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let most = |subject, limit| Goal::Limit { subject, limit };
     let rows = vec![
         listing,
-        listing_trips.goal(most(OURS, 4.0)),
+        listing_trips.goal(most(OURS, 3.0)),
         read.goal(like_ssh()),
         write.goal(like_ssh()),
         untar,
