@@ -49,6 +49,8 @@ enum Group {
     Archive,
     /// A directory of an SSH server that is far away.
     Sftp,
+    /// A tree that another outrigger serves by way of ssh, far away.
+    Wire,
     /// A directory of an FTP server that is far away.
     Ftp,
     /// An NFS server on this machine, asked by clients of its own and by Debian's kernel.
@@ -170,6 +172,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Guard => groups::guard::measure(bench),
         Group::Archive => groups::archive::measure(bench),
         Group::Sftp => groups::sftp::measure(bench),
+        Group::Wire => groups::wire::measure(bench),
         Group::Ftp => groups::ftp::measure(bench),
         Group::Nfs => groups::nfs::measure(bench),
         Group::Relay => groups::relay::measure(bench),

@@ -158,6 +158,7 @@ impl Inner {
         let file = table.file(node, now);
         table.pin(node);
         drop(table);
+        let flushes = !opened.how.contains(OpenHow::NO_FLUSH);
         if flags.writes() && writes != Writes::Through {
             // close(2) writes what was written, or begins to, and returns the errors that are known.
             opened.how -= OpenHow::NO_FLUSH;
@@ -169,7 +170,7 @@ impl Inner {
         opened.how = (opened.how - OpenHow::KEEP_CACHE) | keep_cache(&mut content, fresh);
         drop(content);
         let open = OpenFile::new(node, opened.handle, file, Some(flags), direct);
-        self.handles.add_file(open.with_age(age));
+        self.handles.add_file(open.opened(age, flushes));
     }
 
     /// Synchronises a file. It fails with what was lost of it and not reported, by whatever open file.

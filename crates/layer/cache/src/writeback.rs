@@ -507,7 +507,7 @@ impl Inner {
                 lock(&open.file.delayed).forget_predicted();
                 // What fails when it is closed below was told by this then.
                 open.flushed_early.store(false, Ordering::Relaxed);
-                self.flush_below(cx, op).await
+                if ends_locks || open.flushes { self.flush_below(cx, op).await } else { Reply::Done(()) }
             };
             let error = lock(&open.file.delayed).close_error(&mut lock(&open.errors_seen));
             error.map_or(reply, Reply::Error)

@@ -17,6 +17,7 @@ pub mod path;
 pub mod relay;
 pub mod run;
 pub mod sftp;
+pub mod wire;
 
 use crate::compare::{Effort, Sampler, in_turns};
 use crate::mounts::Mount;
