@@ -9,6 +9,7 @@
 //! | `wire.rs` | a connection: version, tags, fids, calls, walks |
 //! | `link.rs` | where a server is; connecting, also again; what it calls its trees |
 //! | `inner.rs` | finding files, attributes |
+//! | `near.rs` | where walks begin |
 //! | `names.rs` | making, moving and removing names |
 //! | `hidden.rs` | files that are removed while they are open |
 //! | `files.rs` | opening, reading, writing, attributes, extended attributes |
@@ -64,6 +65,7 @@ mod hidden;
 mod inner;
 mod link;
 mod names;
+mod near;
 mod opened;
 mod ops;
 mod options;
