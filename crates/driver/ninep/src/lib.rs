@@ -19,7 +19,8 @@
 //!
 //! # What is asked
 //!
-//! Each request walks from the root to its file (`Twalk`, 16 names at a time), and gives the fid back (`Tclunk`) without waiting for the answer.
+//! Each request walks to its file (`Twalk`, 16 names at a time), from the nearest directory that was found a moment ago or from the root, and gives the
+//! fid back (`Tclunk`) without waiting for the answer.
 //! `Tgetattr` goes out with the walk. A server that begins with it before the walk is done, as diod does, answers with an error, or with the
 //! attributes of another file, which its `qid` tells; it is asked behind the walk from then on. So a lookup takes one round trip, or two, and
 //! so do the attributes of up to 256 names of a directory, since a listing has none (`Treaddir`). Open files keep fids of their own.
