@@ -8,7 +8,7 @@
 # A fresh mount: nothing is known of the files.
 mounted() {
     if [ "$protocol" = 9p ]; then
-        mount -t 9p -o "trans=tcp,port=$port,version=9p2000.L,msize=1048576,aname=$path" 10.0.2.2 /mnt
+        mount -t 9p -o "trans=tcp,port=$port,version=9p2000.L,msize=1048576,uname=root,aname=$path" 10.0.2.2 /mnt
         return
     fi
     mount -t nfs -o "addr=10.0.2.2,mountaddr=10.0.2.2,vers=3,proto=tcp,port=$port,mountport=$mount_port,mountproto=tcp,nolock" \
