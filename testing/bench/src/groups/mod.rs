@@ -12,6 +12,7 @@ pub mod image;
 pub mod local;
 pub mod memory;
 pub mod nfs;
+pub mod ninep;
 pub mod null;
 pub mod path;
 pub mod relay;
