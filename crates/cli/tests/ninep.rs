@@ -184,3 +184,17 @@ fn a_user_whom_an_access_list_of_the_server_denies_neither_reads_nor_writes() {
     assert_eq!(fs::read(&stored).unwrap(), b"other\n");
     place.unmount("m");
 }
+
+#[test]
+fn a_file_whose_empty_attribute_the_server_does_not_keep_is_not_moved_in_silence() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    place.file("f", "content");
+    let none = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(place.at("f"), "user.empty", b"", none).unwrap();
+    for command in [&["cp", "-a"][..], &["mv"]] {
+        let said = place.run(&[command, &["f", &far.location("/g")]].concat()).refused(1);
+        assert!(said.contains("user.empty"), "{said}");
+    }
+    assert_eq!(fs::read(place.at("f")).unwrap(), b"content", "it stays");
+}

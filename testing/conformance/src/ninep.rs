@@ -8,6 +8,7 @@ pub const DIOD: Exceptions = &[
     ("rename/exchange_swaps_files", EXCHANGE),
     ("rename/exchange_swaps_file_and_directory", EXCHANGE),
     ("owners/setgid_without_execute_survives_writing", "the server clears the bit"),
+    ("xattrs/empty_values", "the server takes an empty value for none, and that is said"),
     ("xattrs/trusted_is_for_root", "the server gives these to everyone whom it serves"),
     ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
 ];
