@@ -125,13 +125,17 @@ impl Inner {
         let dir = self.files.table().path(node)?;
         let mut entries = Vec::with_capacity(names.len());
         for part in names.chunks(AT_ONCE) {
+            let question = self.changes.ask();
             let find = |(_, item): &(u64, Item)| -> BoxFuture<'_, _> {
                 let names = [&dir[..], std::slice::from_ref(&item.name)].concat();
                 Box::pin(self.found(cx, names))
             };
             for ((cookie, item), found) in part.iter().zip(together(part.iter().map(find).collect()).await) {
                 let entry = match found {
-                    Ok(found) => self.entry(node, &item.name, found)?,
+                    // What the name leads to now is asked when somebody wants to know.
+                    Ok(found) => question
+                        .unless_changed(node, &item.name, || self.entry(node, &item.name, found))
+                        .unwrap_or_else(|| Ok(name_only(item.ino, item.kind)))?,
                     // It was removed meanwhile.
                     Err(error) if error.errno == Errno::ENOENT => continue,
                     Err(_) => name_only(item.ino, item.kind),

@@ -5,6 +5,7 @@ use crate::convert;
 use crate::dirs::Dirs;
 use crate::files::is_misled;
 use crate::hidden::As;
+use crate::late::NameChanges;
 use crate::link::{Line, Place, Trees, text};
 use crate::opened::{self, Files, OpenFile, Use};
 use crate::options::Options;
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     /// Names of removed files that are open.
     pub(crate) silly: SillyNames,
     pub(crate) dirs: Dirs,
+    pub(crate) changes: NameChanges,
     /// One after the other: appending asks for the size first.
     pub(crate) appends: NodeLocks,
 }
@@ -61,6 +63,7 @@ impl Inner {
         let uname = options.uname.clone().or(user).or_else(|| std::env::var("USER").ok());
         let mut inner = Inner {
             dirs: Dirs::default(),
+            changes: NameChanges::default(),
             place,
             options,
             runtime,
@@ -196,20 +199,24 @@ impl Inner {
         if self.silly_rename(uid).has(dir, name) {
             return Err(Errno::ENOENT.into());
         }
-        let asked = moment();
         let find = async |session: Arc<Session>| Ok((self.find(&session, uid, names).await?, session));
-        match self.with(uid, find).await {
-            Ok((found, session)) => {
-                let entry = self.entry(dir, name, found)?;
-                self.saw(&session, entry.node, &entry.attr, asked);
-                Ok(entry)
-            }
-            Err(error) => {
-                if error.errno == Errno::ENOENT {
-                    self.files.table().removed(dir, name);
+        loop {
+            let (asked, question) = (moment(), self.changes.ask());
+            let found = self.with(uid, find).await;
+            let is_gone = found.as_ref().is_err_and(|error| error.errno == Errno::ENOENT);
+            let noted = question.unless_changed(dir, name, || match found {
+                Ok((found, session)) => self.entry(dir, name, found).map(|entry| (entry, session)),
+                Err(error) => {
+                    if is_gone {
+                        self.files.table().removed(dir, name);
+                    }
+                    Err(error)
                 }
-                Err(error)
-            }
+            });
+            let Some(noted) = noted else { continue };
+            let (entry, session) = noted?;
+            self.saw(&session, entry.node, &entry.attr, asked);
+            return Ok(entry);
         }
     }
 

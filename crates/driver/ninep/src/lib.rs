@@ -9,6 +9,7 @@
 //! | `wire.rs` | a connection: version, tags, fids, calls, walks |
 //! | `link.rs` | where a server is; connecting, also again; what it calls its trees |
 //! | `inner.rs` | finding files, attributes |
+//! | `late.rs` | replies about names that were changed since |
 //! | `names.rs` | making, moving and removing names |
 //! | `hidden.rs` | files that are removed while they are open |
 //! | `files.rs` | opening, reading, writing, attributes |
@@ -64,6 +65,7 @@ mod dirs;
 mod files;
 mod hidden;
 mod inner;
+mod late;
 mod link;
 mod names;
 mod opened;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Servers that hang up, are silent, speak something else, lie, or mean harm.
 
+mod late;
 mod server;
 
 use bytes::Bytes;
