@@ -22,6 +22,12 @@ pub const SERVICE: Exceptions = &[
 ];
 
 /// What besides cannot hold through a mount.
-pub const MOUNTED: Exceptions = &[("fallocate/", "the protocol reserves no space")];
+pub const MOUNTED: Exceptions = &[
+    ("fallocate/", "the protocol reserves no space"),
+    (
+        "locks/closing_releases",
+        "the kernel does not say at once that locks of an open file (F_OFD_SETLK) end",
+    ),
+];
 
 const EXCHANGE: &str = "the protocol cannot exchange names";

@@ -7,6 +7,7 @@ use crate::files::is_misled;
 use crate::hidden::As;
 use crate::late::NameChanges;
 use crate::link::{Line, Place, Trees, text};
+use crate::lock_state::Locks;
 use crate::opened::{self, Files, OpenFile, Use};
 use crate::options::Options;
 use crate::wire::{Fault, Fid, Session};
@@ -17,10 +18,14 @@ use outrigger_toolkit_remote::known::moment;
 use outrigger_toolkit_remote::{
     HandleTable, KnownFile, NodeLocks, Outage, SillyNames, SillyRename, hash, own_credentials,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// The tree, for tasks that outlive requests.
+pub(crate) type Me = Arc<OnceLock<Weak<Inner>>>;
 
 /// A tree of a server.
 pub(crate) struct Inner {
+    pub(crate) me: Me,
     pub(crate) place: Place,
     pub(crate) options: Options,
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -40,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) silly: SillyNames,
     pub(crate) dirs: Dirs,
     pub(crate) changes: NameChanges,
+    pub(crate) locks: Locks,
     /// One after the other: appending asks for the size first.
     pub(crate) appends: NodeLocks,
 }
@@ -58,12 +64,15 @@ impl Inner {
         for node in silly.given(files.table()) {
             open.mark_removed(node);
         }
+        let locks = Locks::open(keep)?;
         let takes_over = files.get(Node::ROOT).is_some();
         let outage = if takes_over { Outage::after_takeover() } else { Outage::new(false) };
         let uname = options.uname.clone().or(user).or_else(|| std::env::var("USER").ok());
         let mut inner = Inner {
+            me: Me::default(),
             dirs: Dirs::default(),
             changes: NameChanges::default(),
+            locks,
             place,
             options,
             runtime,
@@ -80,6 +89,7 @@ impl Inner {
         };
         inner.aname = inner.find_aname().await?;
         let inner = Arc::new(inner);
+        let _ = inner.me.set(Arc::downgrade(&inner));
         match takes_over {
             true => inner.runtime.spawn(Box::pin(Arc::clone(&inner).settle())),
             false => inner.find_root().await?,
@@ -90,6 +100,7 @@ impl Inner {
     /// Goes on with files that former processes have renamed because they had lost their names.
     async fn settle(self: Arc<Self>) {
         self.silly_rename(self.own_user()).settle().await;
+        self.lock_all_again().await;
     }
 
     async fn find_root(&self) -> Result<()> {
