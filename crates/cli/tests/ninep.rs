@@ -184,3 +184,38 @@ fn a_user_whom_an_access_list_of_the_server_denies_neither_reads_nor_writes() {
     assert_eq!(fs::read(&stored).unwrap(), b"other\n");
     place.unmount("m");
 }
+
+#[test]
+fn a_file_whose_empty_attribute_the_server_does_not_keep_is_not_moved_in_silence() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    place.file("f", "content");
+    let none = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(place.at("f"), "user.empty", b"", none).unwrap();
+    for (command, to) in [(&["cp", "-a"][..], "/copied"), (&["mv"], "/moved")] {
+        let said = place.run(&[command, &["f", &far.location(to)]].concat()).refused(1);
+        assert!(said.contains("user.empty"), "{said}");
+    }
+    assert_eq!(fs::read(place.at("f")).unwrap(), b"content", "it stays");
+}
+
+#[test]
+fn two_mounts_see_each_others_locks_unless_they_are_to_hold_on_this_machine() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    fs::write(far.server.root().join("f"), "content").unwrap();
+    for (name, options) in [("m1", &[][..]), ("m2", &[]), ("m3", &["-o", "locks=local"])] {
+        fs::create_dir_all(place.at(name)).unwrap();
+        place.run(&[&["mount"], options, &[&far.location(""), name]].concat()).ok();
+    }
+    // The second one is tried while the first one is held; of itself flock(1) says so by the status 7.
+    let both = |one: &str, other: &str, how: &str| {
+        place.run_as("flock", &["-n", one, "flock", "-n", "-E", "7", how, other, "true"]).code
+    };
+    assert_eq!(both("m1/f", "m2/f", "-x"), Some(7));
+    assert_eq!(both("m1/f", "m1/f", "-s"), Some(7), "of one mount, too");
+    assert_eq!(both("m1/f", "m3/f", "-x"), Some(0), "that one does not ask the server");
+    assert_eq!(both("m2/f", "m1/f", "-x"), Some(7), "nothing is left of the first lock");
+    assert_eq!(place.run_as("flock", &["-n", "m1/f", "true"]).code, Some(0));
+    ["m1", "m2", "m3"].into_iter().for_each(|name| _ = place.run(&["umount", name]).ok());
+}

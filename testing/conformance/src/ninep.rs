@@ -15,6 +15,7 @@ pub const DRIVER: Exceptions = &[
 /// What besides cannot hold on diod.
 pub const DIOD: Exceptions = &[
     ("owners/setgid_without_execute_survives_writing", "the server clears the bit"),
+    ("xattrs/empty_values", "the server takes an empty value for none, and that is said"),
     ("xattrs/trusted_is_for_root", "the server gives these to everyone whom it serves"),
 ];
 
@@ -26,6 +27,12 @@ pub const SERVICE: Exceptions = &[
 ];
 
 /// What besides cannot hold through a mount.
-pub const MOUNTED: Exceptions = &[("fallocate/", "the protocol reserves no space")];
+pub const MOUNTED: Exceptions = &[
+    ("fallocate/", "the protocol reserves no space"),
+    (
+        "locks/closing_releases",
+        "the kernel does not say at once that locks of an open file (F_OFD_SETLK) end",
+    ),
+];
 
 const EXCHANGE: &str = "the protocol cannot exchange names";

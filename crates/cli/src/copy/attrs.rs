@@ -165,12 +165,18 @@ fn xattrs(shared: &Shared, source: &Inode, target: &Inode, to: &[u8]) {
         match copy_xattr(source, target, &name) {
             Ok(()) => {}
             Err(error) if is_acl(&name) => shared.cannot("preserving permissions for", to, &error),
-            Err(error) if preserve.require_xattr => {
+            Err(error) if preserve.require_xattr || is_lost(&name, &error) => {
                 shared.cannot(&format!("setting attribute '{name}' for"), to, &error);
             }
             Err(_) => {}
         }
     }
+}
+
+/// Whether an attribute that a user has given a file is lost by a tree that has such attributes, but not this one. GNU's `cp -a` says
+/// nothing of that.
+fn is_lost(name: &XattrName, error: &Error) -> bool {
+    name.starts_with(b"user.") && error.errno != Errno::EOPNOTSUPP
 }
 
 fn copy_xattr(source: &Inode, target: &Inode, name: &XattrName) -> Result<()> {

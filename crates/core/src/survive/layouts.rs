@@ -30,6 +30,7 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("portal", 1),
     Layout::new("program", 1),
     Layout::new("remote-handles", 1),
+    Layout::new("remote-locks", 1),
     Layout::new("remote-login", 1),
     Layout::new("remote-pins", 3),
     Layout::new("remote-uncommitted", 1),

@@ -126,16 +126,16 @@ impl Inner {
         let uid = self.uid(cx);
         let mut entries = Vec::with_capacity(names.len());
         for part in names.chunks(AT_ONCE) {
+            let question = self.changes.ask();
             let find = |(_, item): &(u64, Item)| -> BoxFuture<'_, _> {
                 Box::pin(self.found(uid, node, item.name.clone()))
             };
             for ((cookie, item), found) in part.iter().zip(together(part.iter().map(find).collect()).await) {
                 let entry = match found {
-                    Ok((found, trail)) => {
-                        let entry = self.entry(node, &item.name, found)?;
-                        trail.into_iter().for_each(|trail| self.near.keep(entry.node, trail));
-                        entry
-                    }
+                    // What the name leads to now is asked when somebody wants to know.
+                    Ok(found) => question
+                        .unless_changed(node, &item.name, || self.reached(node, &item.name, found))
+                        .unwrap_or_else(|| Ok(name_only(item.ino, item.kind)))?,
                     // It was removed meanwhile.
                     Err(error) if error.errno == Errno::ENOENT => continue,
                     Err(_) => name_only(item.ino, item.kind),

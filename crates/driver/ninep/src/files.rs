@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening files, reading and writing, attributes, extended attributes.
+//! Opening files, reading and writing, attributes.
 
 use crate::convert::{self, SIZE_MAX};
 use crate::inner::Inner;
 use crate::opened::OpenFid;
 use crate::wire::{Fault, Fid, IO_MAX, Session, once};
 use bytes::{Bytes, BytesMut};
-use outrigger_core::ops::{Open, OpenFlags, Read, SetAttr, SetXattr, Write};
+use outrigger_core::ops::{Open, OpenFlags, Read, SetAttr, Write};
 use outrigger_core::reply::{Attrs, Opened, Ttl};
 use outrigger_core::{BoxFuture, Cx, Errno, FileKind, Handle, Node, Payload, Result, lock};
-use outrigger_proto_ninep::{Tclunk, Text, Tfsync, Tlopen, Tread, Tsetattr, Txattrcreate, Txattrwalk};
+use outrigger_proto_ninep::{Tfsync, Tlopen, Tread, Tsetattr};
 use outrigger_toolkit_remote::known::{Change, moment};
 use outrigger_toolkit_remote::{pieces, together};
 use std::sync::{Arc, Mutex};
@@ -22,8 +22,6 @@ const SENT: OpenFlags = OpenFlags::WRITE_ONLY
     .union(OpenFlags::NOATIME);
 /// `O_NOFOLLOW`: symbolic links of the server are followed here, where it can be seen where they lead.
 const NO_FOLLOW: u32 = 0o400_000;
-/// The longest extended attribute, and the longest list of their names (xattr(7)).
-const XATTR_MAX: u64 = 64 << 10;
 
 /// The flags of open(2) as the server gets them.
 pub(crate) fn sent(flags: OpenFlags) -> u32 {
@@ -181,54 +179,6 @@ impl Inner {
         }
         self.reach(session, uid, node).await.map(AnyFid::Reached)
     }
-
-    /// The value of an extended attribute; without a name the names of all, each with a zero byte behind it.
-    pub(crate) async fn xattr(&self, cx: &Cx, node: Node, name: &[u8]) -> Result<Bytes> {
-        let (uid, name) = (self.uid(cx), &Text::new(name.to_vec()).ok_or(Errno::ERANGE)?);
-        self.with(uid, |session| async move {
-            let fid = self.reach(&session, uid, node).await?;
-            let value = session.fid().await?;
-            let call = Txattrwalk { fid: fid.number, newfid: value.number, name: name.clone() };
-            let size = value.made(session.ask(call)).await?.size;
-            if size > XATTR_MAX {
-                let why = format!("the server has {size} bytes of extended attributes, which Linux does not");
-                return Err(Errno::E2BIG.because(why).into());
-            }
-            read_piece(&session, &value, 0, size as usize).await
-        })
-        .await
-    }
-
-    pub(crate) async fn set_xattr(&self, cx: &Cx, op: SetXattr) -> Result<()> {
-        if op.value.is_empty() {
-            let why =
-                "the protocol cannot tell an empty extended attribute from none: servers would remove it";
-            return Err(Errno::EOPNOTSUPP.because(why));
-        }
-        self.put_xattr(cx, op.node, (&op.name, op.flags.bits()), op.value).await
-    }
-
-    /// Sets an extended attribute; without a value removes it.
-    pub(crate) async fn put_xattr(
-        &self,
-        cx: &Cx,
-        node: Node,
-        (name, flags): (&[u8], u32),
-        value: Bytes,
-    ) -> Result<()> {
-        let (uid, value, name) = (self.uid(cx), &value, &Text::new(name.to_vec()).ok_or(Errno::ERANGE)?);
-        let changing = self.begin(Some(node), Change::Attrs);
-        let put = self.with(uid, |session| async move {
-            let fid = self.reach(&session, uid, node).await?;
-            let size = value.len() as u64;
-            session.ask(Txattrcreate { fid: fid.number, name: name.clone(), size, flags }).await?;
-            write_piece(&session, &fid, 0, value.clone()).await?;
-            // That is when it is set. Whatever is answered, the fid is gone.
-            fid.forget();
-            session.change(Tclunk { fid: fid.number }).await.map(drop)
-        });
-        changing.settled(put.await)
-    }
 }
 
 /// A fid of a file.
@@ -252,7 +202,12 @@ pub(crate) fn is_misled(fault: &Fault) -> bool {
 }
 
 /// Content, less than `len` only at its end.
-async fn read_piece(session: &Session, fid: &Fid, offset: u64, len: usize) -> Result<Bytes, Fault> {
+pub(crate) async fn read_piece(
+    session: &Session,
+    fid: &Fid,
+    offset: u64,
+    len: usize,
+) -> Result<Bytes, Fault> {
     let most = session.io_size(0) as usize;
     let mut whole = BytesMut::new();
     while whole.len() < len {
@@ -273,7 +228,12 @@ async fn read_piece(session: &Session, fid: &Fid, offset: u64, len: usize) -> Re
 }
 
 /// Writes one piece to its end.
-async fn write_piece(session: &Session, fid: &Fid, mut offset: u64, mut data: Bytes) -> Result<(), Fault> {
+pub(crate) async fn write_piece(
+    session: &Session,
+    fid: &Fid,
+    mut offset: u64,
+    mut data: Bytes,
+) -> Result<(), Fault> {
     while !data.is_empty() {
         let piece = data.slice(..data.len().min(session.io_size(0) as usize));
         let written = session.write(fid.number, offset, piece).await?;

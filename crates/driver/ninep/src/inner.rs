@@ -5,7 +5,9 @@ use crate::convert;
 use crate::dirs::Dirs;
 use crate::files::is_misled;
 use crate::hidden::As;
+use crate::late::NameChanges;
 use crate::link::{Line, Place, Trees, text};
+use crate::lock_state::Locks;
 use crate::near::{Goal, NearDirs, Trail};
 use crate::opened::{self, Files, OpenFile, Use};
 use crate::options::Options;
@@ -17,10 +19,14 @@ use outrigger_toolkit_remote::known::moment;
 use outrigger_toolkit_remote::{
     HandleTable, KnownFile, NodeLocks, Outage, SillyNames, SillyRename, hash, own_credentials,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// The tree, for tasks that outlive requests.
+pub(crate) type Me = Arc<OnceLock<Weak<Inner>>>;
 
 /// A tree of a server.
 pub(crate) struct Inner {
+    pub(crate) me: Me,
     pub(crate) place: Place,
     pub(crate) options: Options,
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -40,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) silly: SillyNames,
     pub(crate) dirs: Dirs,
     pub(crate) near: NearDirs,
+    pub(crate) changes: NameChanges,
+    pub(crate) locks: Locks,
     /// One after the other: appending asks for the size first.
     pub(crate) appends: NodeLocks,
 }
@@ -58,12 +66,16 @@ impl Inner {
         for node in silly.given(files.table()) {
             open.mark_removed(node);
         }
+        let locks = Locks::open(keep)?;
         let takes_over = files.get(Node::ROOT).is_some();
         let outage = if takes_over { Outage::after_takeover() } else { Outage::new(false) };
         let uname = options.uname.clone().or(user).or_else(|| std::env::var("USER").ok());
         let mut inner = Inner {
+            me: Me::default(),
             dirs: Dirs::default(),
             near: NearDirs::default(),
+            changes: NameChanges::default(),
+            locks,
             place,
             options,
             runtime,
@@ -80,6 +92,7 @@ impl Inner {
         };
         inner.aname = inner.find_aname().await?;
         let inner = Arc::new(inner);
+        let _ = inner.me.set(Arc::downgrade(&inner));
         match takes_over {
             true => inner.runtime.spawn(Box::pin(Arc::clone(&inner).settle())),
             false => inner.find_root().await?,
@@ -90,6 +103,7 @@ impl Inner {
     /// Goes on with files that former processes have renamed because they had lost their names.
     async fn settle(self: Arc<Self>) {
         self.silly_rename(self.own_user()).settle().await;
+        self.lock_all_again().await;
     }
 
     async fn find_root(&self) -> Result<()> {
@@ -210,24 +224,39 @@ impl Inner {
         if self.silly_rename(uid).has(dir, name) {
             return Err(Errno::ENOENT.into());
         }
-        let asked = moment();
         let find = async |session: Arc<Session>| {
             Ok((self.find(&session, uid, Goal::Name(dir, name)).await?, session))
         };
-        match self.with(uid, find).await {
-            Ok(((found, trail), session)) => {
-                let entry = self.entry(dir, name, found)?;
-                trail.into_iter().for_each(|trail| self.near.keep(entry.node, trail));
-                self.saw(&session, entry.node, &entry.attr, asked);
-                Ok(entry)
-            }
-            Err(error) => {
-                if error.errno == Errno::ENOENT {
-                    self.files.table().removed(dir, name);
+        loop {
+            let (asked, question) = (moment(), self.changes.ask());
+            let found = self.with(uid, find).await;
+            let is_gone = found.as_ref().is_err_and(|error| error.errno == Errno::ENOENT);
+            let noted = question.unless_changed(dir, name, || match found {
+                Ok((found, session)) => Ok((self.reached(dir, name, found)?, session)),
+                Err(error) => {
+                    if is_gone {
+                        self.files.table().removed(dir, name);
+                    }
+                    Err(error)
                 }
-                Err(error)
-            }
+            });
+            let Some(noted) = noted else { continue };
+            let (entry, session) = noted?;
+            self.saw(&session, entry.node, &entry.attr, asked);
+            return Ok(entry);
         }
+    }
+
+    /// The entry of a name that a walk has found, from which the next one may begin; counts a reference.
+    pub(crate) fn reached(
+        &self,
+        dir: Node,
+        name: &Name,
+        (found, trail): ((KnownFile, Attr), Option<Trail>),
+    ) -> Result<Entry> {
+        let entry = self.entry(dir, name, found)?;
+        trail.into_iter().for_each(|trail| self.near.keep(entry.node, trail));
+        Ok(entry)
     }
 
     /// The entry of a name; counts a reference.

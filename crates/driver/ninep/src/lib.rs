@@ -10,10 +10,13 @@
 //! | `link.rs` | where a server is; connecting, also again; what it calls its trees |
 //! | `inner.rs` | finding files, attributes |
 //! | `near.rs` | where walks begin |
+//! | `late.rs` | replies about names that were changed since |
 //! | `names.rs` | making, moving and removing names |
 //! | `hidden.rs` | files that are removed while they are open |
-//! | `files.rs` | opening, reading, writing, attributes, extended attributes |
+//! | `files.rs` | opening, reading, writing, attributes |
+//! | `xattrs.rs` | extended attributes |
 //! | `opened.rs` | open files, and opening them again |
+//! | `locks.rs`, `lock_state.rs` | locks, here and at the server |
 //! | `dirs.rs` | listings |
 //! | `convert.rs` | attributes, errors |
 //!
@@ -50,12 +53,27 @@
 //! diod looks for attributes of an open file under the name that it had. One that another client removes has its content, no attributes,
 //! and cannot be opened again.
 //!
+//! # Locks
+//!
+//! Locks of fcntl(2) and flock(2) hold among the clients of the server. It has one table of them, so a lock of the one kind is in the way of
+//! the other kind at another client (not on this machine). It answers at once: what waits here asks again, after 20 ms at first and every second at
+//! last, until a signal ends that; who waits longest need not be first, and a circle of waiting clients is not noticed (`EDEADLK`). diod locks whole
+//! files, whatever range it is asked for; QEMU grants everything. Where a server has no such request, and with `locks=local`, locks hold among
+//! the programs of this machine; `locks=server` makes that `ENOLCK`.
+//!
+//! Through a mount, what an open file has locked by itself (`F_OFD_SETLK`) ends later than with close(2), at the latest when no program has the file open:
+//! the kernel says nothing of it before. What a process has locked ends at once.
+//!
+//! A server gives back the locks of a connection that is lost. Another one is made at once, within `timeout=`, and they are taken again,
+//! in any case before anything is done by the open file, which must not have been changed meanwhile. Where another client has got one of them, all that is done by files that were open then is
+//! `ESTALE`, and their locks are gone; opening them anew helps. A process that takes over takes locks again in the same way.
+//!
 //! # What the protocol cannot do
 //!
-//! * Empty extended attributes are refused, as servers take them for removed ones.
+//! * Servers may take an empty extended attribute for none: diod and QEMU do, `outrigger serve 9p` does not. It is looked at afterwards, and
+//!   where it is gone, `EINVAL` says so; it then has the value again that it had.
 //! * No exchange of names; `RENAME_NOREPLACE` looks first. No holes and no preallocation.
 //! * Appending asks for the size first: of two clients that append at once one may write over the other.
-//! * Locks hold on this machine.
 //! * Nothing is encrypted, and the server believes the numbers of users: there is no login.
 #![forbid(unsafe_code)]
 
@@ -64,15 +82,19 @@ mod dirs;
 mod files;
 mod hidden;
 mod inner;
+mod late;
 mod link;
+mod lock_state;
+mod locks;
 mod names;
 mod near;
 mod opened;
 mod ops;
 mod options;
 mod wire;
+mod xattrs;
 
-pub use options::{OPTIONS, Options};
+pub use options::{OPTIONS, Options, Where};
 
 use crate::inner::Inner;
 use crate::link::Place;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The connection to a server, made again when it is lost, and the trees that it has.
 
-use crate::inner::Inner;
+use crate::inner::{Inner, Me};
 use crate::wire::{Fault, Session};
 use outrigger_core::{Cx, Errno, Error, Name, Result, lock};
 use outrigger_proto_ninep::Text;
 use outrigger_toolkit_remote::{Authority, Stream, connect_tcp, repeated, within};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
@@ -19,6 +19,9 @@ const PORT: u16 = 564;
 /// For how long it is not asked again for a tree that the server has refused, and how many of these are remembered.
 const REFUSED: Duration = Duration::from_secs(60);
 const REFUSED_MAX: usize = 1024;
+
+/// How soon a connection that did not last is made again for locks.
+const BRIEF: Duration = Duration::from_secs(1);
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,16 +146,20 @@ impl Inner {
 
     fn dial(&self, line: &Line, sender: watch::Sender<Option<Result<Arc<Session>>>>) {
         let (present, outage, place) = (Arc::clone(&line.0), Arc::clone(&self.outage), self.place.clone());
-        let (runtime, limit) = (Arc::clone(&self.runtime), self.options.timeout);
+        let (runtime, limit, me) = (Arc::clone(&self.runtime), self.options.timeout, Arc::clone(&self.me));
         self.runtime.spawn(Box::pin(async move {
             let dial = async || {
-                let spawn = |connection| runtime.spawn(Box::pin(connection));
+                let spawn = |connection| runtime.spawn(Box::pin(until_lost(connection, Arc::clone(&me))));
                 Session::start(stream(&place, limit).await?, limit, spawn).await
             };
             let dialed = outage.connect(limit, dial).await;
             *lock(&present) =
                 dialed.as_ref().map_or(Present::None, |session| Present::Open(Arc::clone(session)));
+            let is_there = dialed.is_ok();
             sender.send_replace(Some(dialed));
+            if is_there {
+                lock_again(&me).await;
+            }
         }));
     }
 
@@ -237,6 +244,23 @@ impl Inner {
 /// A name, as it is sent.
 pub(crate) fn text(name: &Name) -> Result<Text> {
     Text::new(name.as_bytes().to_vec()).ok_or_else(|| Errno::ENAMETOOLONG.into())
+}
+
+/// Runs a connection. Who has locks by it may do nothing else with the file, so another one is made for them at once.
+async fn until_lost(connection: impl Future<Output = ()>, me: Me) {
+    let soon = Instant::now() + BRIEF;
+    connection.await;
+    if me.get().and_then(Weak::upgrade).is_some_and(|inner| inner.locks.take_lost()) {
+        // A server that hangs up again and again is not asked all the time.
+        tokio::time::sleep_until(soon).await;
+        lock_again(&me).await;
+    }
+}
+
+async fn lock_again(me: &Me) {
+    if let Some(inner) = me.get().and_then(Weak::upgrade) {
+        inner.lock_all_again().await;
+    }
 }
 
 async fn stream(place: &Place, limit: Duration) -> Result<Box<dyn Stream>> {

@@ -4,6 +4,7 @@
 use crate::convert;
 use crate::files::sent;
 use crate::inner::Inner;
+use crate::late::Asked;
 use crate::opened::OpenFid;
 use crate::wire::{Fault, Session, once};
 use outrigger_core::attr::MODE_PERMISSIONS;
@@ -33,9 +34,27 @@ impl Inner {
         let made = self.with(uid, |session| async move {
             let (fid, sent) = self.place(&session, uid, dir, name).await?;
             session.change(call(fid.number, sent.clone())).await?;
-            found(&session, fid.number, sent).await
+            self.now_found(&session, (fid.number, sent), (dir, name)).await
         });
-        self.entry(dir, name, made.await?)
+        let (found, question) = made.await?;
+        match question.unless_changed(dir, name, || self.entry(dir, name, found)) {
+            Some(entry) => entry,
+            None => self.lookup(cx, dir, name).await,
+        }
+    }
+
+    /// What a new name leads to, with the question for that.
+    async fn now_found(
+        &self,
+        session: &Arc<Session>,
+        (fid, sent): (u32, Text),
+        (dir, name): (Node, &Name),
+    ) -> Result<((KnownFile, Attr), Asked<'_>), Fault> {
+        self.changes.changed(dir, name);
+        let question = self.changes.ask();
+        // It was made: it is not made again.
+        let (_, attrs) = session.look(fid, &[sent]).await.map_err(once)?;
+        Ok(((convert::known(&attrs)?, convert::attr(&attrs)), question))
     }
 
     pub(crate) async fn mkdir(&self, cx: &Cx, op: MkDir) -> Result<Entry> {
@@ -65,10 +84,13 @@ impl Inner {
             let file = self.reach(&session, uid, op.node).await?;
             let (dir, name) = self.place(&session, uid, op.dir, &op.name).await?;
             session.change(Tlink { dfid: dir.number, fid: file.number, name: name.clone() }).await?;
-            found(&session, dir.number, name).await
+            self.now_found(&session, (dir.number, name), (op.dir, &op.name)).await
         });
-        let linked = changing.settled(linked.await)?;
-        self.entry(op.dir, &op.name, linked)
+        let (found, question) = changing.settled(linked.await)?;
+        match question.unless_changed(op.dir, &op.name, || self.entry(op.dir, &op.name, found)) {
+            Some(entry) => entry,
+            None => self.lookup(cx, op.dir, &op.name).await,
+        }
     }
 
     /// Makes a regular file and opens it; one that is there already only where the flags allow that.
@@ -91,6 +113,7 @@ impl Inner {
         let made = self.with(uid, |session| async move {
             let (fid, name) = self.place(&session, uid, op.dir, &op.name).await?;
             let made = session.change(Tlcreate { fid: fid.number, name, flags, mode, gid }).await?;
+            self.changes.changed(op.dir, &op.name);
             let asked = moment();
             let told =
                 session.ask(Tgetattr { fid: fid.number, mask: AttrMask::BASIC }).await.map_err(once)?;
@@ -145,15 +168,17 @@ impl Inner {
         (dir, name): (Node, &Name),
         flags: u32,
     ) -> Result<()> {
-        self.with(uid, |session| async move {
+        let removed = self.with(uid, |session| async move {
             let (fid, name) = self.place(&session, uid, dir, name).await?;
             let call = Tunlinkat { dfid: fid.number, name: name.clone(), flags };
             match session.change_at(call).await? {
                 Some(_) => Ok(()),
                 None => remove_by_fid(&session, fid.number, name, flags).await,
             }
-        })
-        .await
+        });
+        let removed = removed.await;
+        self.changes.changed(dir, name);
+        removed
     }
 
     pub(crate) async fn move_at_server(
@@ -179,7 +204,9 @@ impl Inner {
             let (moved, _) = session.walk_to(old.number, &[old_name]).await?;
             session.change(Trename { fid: moved.number, dfid: to.0, name: to.1 }).await.map(drop)
         });
-        changing.settled(moved.await)
+        let moved = changing.settled(moved.await);
+        [(dir, name), (to_dir, to_name)].into_iter().for_each(|(dir, name)| self.changes.changed(dir, name));
+        moved
     }
 
     pub(crate) async fn rename(&self, cx: &Cx, op: Rename) -> Result<()> {
@@ -234,11 +261,4 @@ async fn remove_by_fid(session: &Arc<Session>, dir: u32, name: Text, flags: u32)
     // Whatever is answered, the fid is gone.
     file.forget();
     session.change(Tremove { fid: file.number }).await.map(drop)
-}
-
-/// What a new name leads to.
-async fn found(session: &Arc<Session>, dir: u32, name: Text) -> Result<(KnownFile, Attr), Fault> {
-    // It was made: it is not made again.
-    let (_, attrs) = session.look(dir, &[name]).await.map_err(once)?;
-    Ok((convert::known(&attrs)?, convert::attr(&attrs)))
 }

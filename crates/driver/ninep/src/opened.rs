@@ -131,13 +131,18 @@ impl Inner {
             usage.known = Arc::clone(&known);
             usage.add(file)
         })?;
-        Ok(Opened { handle, how: OpenHow::NO_FLUSH, ..Opened::default() })
+        // Closing a descriptor ends locks of the process that does it.
+        let how = if self.locks_here() { OpenHow::NO_FLUSH } else { OpenHow::empty() };
+        Ok(Opened { handle, how, ..Opened::default() })
     }
 
     /// Closes a file; the last one to do that removes a file that has lost its name.
     pub(crate) async fn close(&self, node: Node, handle: Handle) -> Result<()> {
         let closed = self.open.close(handle)?;
         closed.file.known.leave(handle);
+        if closed.last.is_some() {
+            self.locks.closed(node, || self.open.is_open(node)).await;
+        }
         if closed.last.is_none() || !closed.was_removed {
             return Ok(());
         }
@@ -176,6 +181,11 @@ impl Inner {
             return Err(stale());
         }
         file.known.is_synced(looks(&told), asked);
+        self.lock_again(node).await?;
+        // Another task may have found out that a lock is lost.
+        if file.is_dead.load(Ordering::Relaxed) {
+            return Err(stale());
+        }
         let open = Arc::new(OpenFid::new(fid, opened.iounit));
         // Another request may have opened it meanwhile: either will do.
         *lock(&file.by) = Some(Arc::clone(&open));
@@ -190,7 +200,7 @@ impl Inner {
     }
 
     /// Whether what the server tells is about this node.
-    fn is_node(&self, node: Node, qid: &Qid) -> Result<(), Fault> {
+    pub(crate) fn is_node(&self, node: Node, qid: &Qid) -> Result<(), Fault> {
         let is_it = |known: &[u8]| known.starts_with(&convert::handle(qid));
         match self.files.get(node).is_none_or(|known| is_it(known.handle())) {
             true => Ok(()),
@@ -198,6 +208,14 @@ impl Inner {
                 .because("the server takes the file that has its name now for the open one")
                 .into()),
         }
+    }
+
+    /// All that is done by the open files of a node fails from here on.
+    pub(crate) fn open_files_are_dead(&self, node: Node) {
+        self.open.with_node(node, |usage| {
+            let files = usage.files.iter().filter_map(Weak::upgrade);
+            files.for_each(|file| file.is_dead.store(true, Ordering::Relaxed));
+        });
     }
 
     /// The server has told these attributes of what has the path of a node, asked for at the moment `asked`.
@@ -266,6 +284,8 @@ fn looks(told: &Attrs) -> Looks {
     convert::looks(&convert::attr(told))
 }
 
-fn stale() -> Fault {
-    Errno::ESTALE.because("replaced or changed by another client while the connection was lost").into()
+pub(crate) fn stale() -> Fault {
+    Errno::ESTALE
+        .because("replaced, changed or locked by another client while the connection was lost")
+        .into()
 }

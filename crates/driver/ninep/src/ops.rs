@@ -4,7 +4,7 @@
 use crate::NineP;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
-    Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, Names, Opened, Ttl, Value,
+    Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, LockState, Names, Opened, Ttl, Value,
 };
 use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Identity, OpCode, OpSet, Parallel, Payload, Result, Target,
@@ -40,6 +40,9 @@ const OPS: OpSet = OpSet::of(&[
     OpCode::SetXattr,
     OpCode::ListXattr,
     OpCode::RemoveXattr,
+    OpCode::GetLock,
+    OpCode::SetLock,
+    OpCode::Flush,
     OpCode::StatFs,
     OpCode::Forget,
     OpCode::Locate,
@@ -49,9 +52,13 @@ const OPS: OpSet = OpSet::of(&[
 const XATTRS: OpSet =
     OpSet::of(&[OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr]);
 
+/// What `locks=local` leaves to the doors.
+const LOCKS: OpSet = OpSet::of(&[OpCode::GetLock, OpCode::SetLock, OpCode::Flush]);
+
 impl Driver for NineP {
     fn abilities(&self) -> Abilities {
         let ops = if self.0.options.noxattr { OPS.without(XATTRS) } else { OPS };
+        let ops = if self.0.locks_here() { ops.without(LOCKS) } else { ops };
         Abilities {
             identity: Identity::ByPath,
             cookies_by_name: true,
@@ -157,7 +164,21 @@ impl Driver for NineP {
         self.0.fsync_dir(cx, op.node).await
     }
 
+    async fn flush(&self, _: &Cx, op: Flush) -> Result<()> {
+        self.0.flush(op.node, op.handle, op.owner).await;
+        Ok(())
+    }
+
+    async fn getlk(&self, _: &Cx, op: GetLock) -> Result<LockState> {
+        self.0.get_lock(op).await
+    }
+
+    async fn setlk(&self, cx: &Cx, op: SetLock) -> Result<()> {
+        self.0.set_lock(cx, op).await
+    }
+
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {
+        self.0.unlock_all(op.node, op.handle).await;
         self.0.close(op.node, op.handle).await
     }
 

@@ -34,6 +34,12 @@ pub const OPTIONS: OptionTable = OptionTable {
             "",
             "no extended attributes: ls -l asks for those of each file, one after the other",
         ),
+        option(
+            "locks",
+            "local|server",
+            "server where it keeps some, else local",
+            "where locks of fcntl(2) and flock(2) hold: server, among all its clients, or local, on this machine",
+        ),
         option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
     ],
 };
@@ -48,10 +54,24 @@ const INSTEAD: &[(&str, &str)] = &[
     ("dfltuid", "9P2000.L tells users by their numbers: leave it out"),
     ("dfltgid", "9P2000.L tells users by their numbers: leave it out"),
     ("msize", "as much as the server likes, up to 1 MiB: leave it out"),
+    ("nolock", "locks=local keeps locks on this machine"),
+    ("local_lock", "locks=local keeps locks on this machine"),
     ("port", "the LOCATION names it: 9p://HOST:PORT/"),
     ("trans", "the LOCATION says it: 9p://HOST/ is TCP, 9p:unix:PATH a socket of this machine"),
     ("version", "9P2000.L is spoken: leave it out"),
 ];
+
+/// Where locks hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Where {
+    /// Among the programs of this machine.
+    Local,
+    /// Among all clients of the server.
+    Server,
+}
+
+/// What `locks=` takes.
+const WHERE: &[(&str, Where)] = &[("local", Where::Local), ("server", Where::Server)];
 
 /// Options of a [`crate::NineP`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +86,8 @@ pub struct Options {
     pub timeout: Duration,
     /// Whether extended attributes are left out (`noxattr`).
     pub noxattr: bool,
+    /// Where locks hold (`locks=local` or `locks=server`); `None` for the server if it keeps some, else for this machine.
+    pub locks: Option<Where>,
     /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
     pub max_listing: usize,
 }
@@ -77,6 +99,7 @@ impl Default for Options {
             uname: None,
             uid: None,
             noxattr: false,
+            locks: None,
             timeout: Duration::from_secs(30),
             max_listing: 1 << 30,
         }
@@ -96,6 +119,7 @@ impl Options {
             "uid" => self.uid = Some(table.number(key, value, ..)?),
             "timeout" => self.timeout = table.time_limit(key, value)?,
             "noxattr" => self.noxattr = table.switch(key, value)?,
+            "locks" => self.locks = Some(table.one_of(key, value, WHERE)?),
             "max_listing" => self.max_listing = table.bytes(key, value)?,
             _ => return Err(table.unknown_beside(key, INSTEAD, std::iter::empty())),
         }
@@ -115,9 +139,12 @@ mod tests {
             assert_eq!(options.set(key, value), Ok(()), "{key}");
         }
         assert_eq!((options.uid, options.max_listing), (Some(7), 1 << 20));
-        for (key, value, ours) in
-            [("trans", "tcp", "LOCATION"), ("msize", "8192", "1 MiB"), ("uid", "x", "uid")]
-        {
+        for (key, value, ours) in [
+            ("locks", "none", "local|server"),
+            ("trans", "tcp", "LOCATION"),
+            ("msize", "8192", "1 MiB"),
+            ("uid", "x", "uid"),
+        ] {
             let refused = Options::default().set(key, value).unwrap_err();
             assert_eq!(refused.errno, Errno::EINVAL, "{key}");
             assert!(refused.to_string().contains(ours), "{refused}");

@@ -4,7 +4,7 @@
 mod support;
 
 use outrigger_conformance::{Direct, Flags, Subject};
-use outrigger_core::ops::{GetAttr, Lookup, MkDir, Open, OpenFlags, Unlink};
+use outrigger_core::ops::{GetAttr, Lookup, MkDir, Open, OpenFlags, Unlink, XattrFlags};
 use outrigger_core::{Credentials, Cx, Driver, Errno, HeapKeep, Keep, Name, Node, Serve};
 use outrigger_remote::Line;
 use std::fs;
@@ -252,6 +252,32 @@ fn five_thousand_names_are_listed_in_a_directory() {
         }
     }
     assert_eq!(names.len(), 5000);
+}
+
+/// diod removes an attribute that is set to nothing.
+#[test]
+fn an_empty_attribute_that_the_server_does_not_keep_is_an_error_and_costs_no_other_value() {
+    let Some(far) = far() else { return };
+    let (near, f) = (far.direct(), Path::new("f"));
+    fs::write(far.server.root().join("f"), "content").expect("written");
+    let any = XattrFlags::empty();
+    for flags in [any, XattrFlags::CREATE] {
+        assert_eq!(near.set_xattr(f, "user.new", b"", flags), Err(Errno::EINVAL));
+    }
+    near.set_xattr(f, "user.old", b"value", any).expect("set");
+    for (flags, errno) in
+        [(any, Errno::EINVAL), (XattrFlags::REPLACE, Errno::EINVAL), (XattrFlags::CREATE, Errno::EEXIST)]
+    {
+        assert_eq!(near.set_xattr(f, "user.old", b"", flags), Err(errno));
+        assert_eq!(near.get_xattr(f, "user.old").expect("still there"), b"value");
+    }
+    assert_eq!(near.list_xattrs(f).expect("listed"), [b"user.old"]);
+    assert_eq!(near.set_xattr(f, "user.new", b"", XattrFlags::REPLACE), Err(Errno::ENODATA));
+    // One that the server has is left alone.
+    let path = far.server.root().join("f");
+    rustix::fs::setxattr(&path, "user.empty", b"", rustix::fs::XattrFlags::empty()).expect("set");
+    near.set_xattr(f, "user.empty", b"", any).expect("it is there");
+    assert_eq!(near.get_xattr(f, "user.empty").expect("still there"), b"");
 }
 
 /// Which of its names a file was found under last makes no difference.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Servers that hang up, are silent, speak something else, lie, or mean harm.
 
+mod late;
 mod server;
 
 use bytes::Bytes;
-use outrigger_conformance::{Direct, Flags, Subject};
+use outrigger_conformance::{Direct, Flags, Subject, range_lock};
 use outrigger_core::ops::{Lookup, OpenFlags, Read};
-use outrigger_core::{Credentials, Cx, Driver, Errno, FileKind, Name, Node, Runtime, Serve, ops};
+use outrigger_core::{Credentials, Cx, Driver, Errno, FileKind, Name, Node, OpCode, Runtime, Serve, ops};
 use outrigger_driver_ninep::{NineP, Options};
 use outrigger_proto_ninep::*;
 use outrigger_runtime::Threads;
@@ -356,4 +357,63 @@ fn a_request_that_is_given_up_is_taken_back() {
         assert_eq!(attrs.attr.size, CONTENT.len() as u64, "the connection goes on");
     });
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn locks_hold_here_where_the_server_keeps_none_unless_the_user_wants_them_there() {
+    let server = Server::start(|_| Does::Usual);
+    let lock = |near: &Near| {
+        let [one, other] = [(); 2].map(|()| near.direct.open(f(), Flags::BOTH, 0).unwrap());
+        let lock = |file| near.direct.lock(file, range_lock(ops::LockKind::Write, 0, 9), false);
+        (lock(one), lock(other))
+    };
+    assert_eq!(lock(&connect(&server, &[]).unwrap()), (Ok(()), Err(Errno::EAGAIN)));
+    let near = connect(&server, &[("locks", "server")]).unwrap();
+    assert_eq!(lock(&near), (Err(Errno::ENOLCK), Err(Errno::ENOLCK)));
+    let near = connect(&server, &[("locks", "local")]).unwrap();
+    assert!(!near.nine.abilities().ops.has(OpCode::SetLock), "the door keeps them");
+}
+
+/// Who holds a lock may do nothing else with the file.
+#[test]
+fn a_lock_is_taken_again_when_the_connection_is_lost_and_nobody_asks_for_the_file() {
+    let (locked, is_locked) = std::sync::mpsc::channel();
+    let server = Server::start(move |request| match request {
+        Request::Tlock(_) => {
+            locked.send(()).unwrap();
+            Does::reply(Rlock { status: LockStatus::Success.number() }.into())
+        }
+        Request::Tmkdir(_) => Does::Cut,
+        _ => Does::Usual,
+    });
+    let near = connect(&server, &[]).unwrap();
+    let file = near.direct.open(f(), Flags::BOTH, 0).unwrap();
+    near.direct.flock(file, ops::LockKind::Write, false).unwrap();
+    is_locked.recv().unwrap();
+    assert_eq!(near.direct.mkdir(Path::new("new"), 0o755), Err(Errno::EIO));
+    is_locked.recv_timeout(std::time::Duration::from_secs(60)).expect("locked again");
+    assert_eq!(server.connections.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_lock_that_another_client_has_got_meanwhile_is_lost_and_nothing_is_done_without_it() {
+    let locks = AtomicUsize::new(0);
+    let server = Server::start(move |request| match request {
+        Request::Tlock(_) => {
+            let is_free = locks.fetch_add(1, Ordering::SeqCst) != 1;
+            let status = if is_free { LockStatus::Success } else { LockStatus::Blocked };
+            Does::reply(Rlock { status: status.number() }.into())
+        }
+        Request::Tmkdir(_) => Does::Cut,
+        _ => Does::Usual,
+    });
+    let near = connect(&server, &[]).unwrap().direct;
+    let file = near.open(f(), Flags::BOTH, 0).unwrap();
+    near.flock(file, ops::LockKind::Write, false).unwrap();
+    assert_eq!(near.mkdir(Path::new("new"), 0o755), Err(Errno::EIO));
+    assert_eq!(near.write_at(file, 0, b"HACK"), Err(Errno::ESTALE));
+    assert_eq!(near.read_at(file, 0, 3), Err(Errno::ESTALE));
+    let anew = near.open(f(), Flags::BOTH, 0).unwrap();
+    assert_eq!(near.read_at(anew, 0, 3).unwrap(), CONTENT[..3]);
+    assert_eq!(near.flock(anew, ops::LockKind::Write, false), Ok(()), "nothing of the lost lock is left");
 }

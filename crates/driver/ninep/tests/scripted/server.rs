@@ -29,6 +29,12 @@ pub enum Does {
     Silence,
     /// Does it, and hangs up.
     Cut,
+    /// Answers it; files have so many names.
+    Links(u64),
+    /// Does it, and keeps the answer back.
+    Hold,
+    /// Answers this, and then what was kept back.
+    Release(Box<Reply>),
 }
 
 impl Does {
@@ -78,7 +84,7 @@ pub fn listen_at(path: &std::path::Path, port: u16) {
 
 /// Until either side hangs up.
 fn serve(mut stream: TcpStream, does: &dyn Fn(&Request) -> Does, mkdirs: &AtomicUsize) -> Option<()> {
-    let fids = Mutex::new(HashMap::new());
+    let (fids, mut held) = (Mutex::new(HashMap::new()), Vec::new());
     loop {
         let mut whole = vec![0; 4];
         stream.read_exact(&mut whole).ok()?;
@@ -95,12 +101,23 @@ fn serve(mut stream: TcpStream, does: &dyn Fn(&Request) -> Does, mkdirs: &Atomic
                 set_tag(&mut bytes, tag);
                 bytes
             }
-            Does::Usual | Does::Cut => {
-                let reply = usual(&mut fids.lock().unwrap(), request, mkdirs);
+            Does::Release(reply) => {
+                [reply.encode(tag, Dialect::Linux).to_vec(), std::mem::take(&mut held)].concat()
+            }
+            Does::Usual | Does::Links(_) | Does::Cut | Does::Hold => {
+                let mut reply = usual(&mut fids.lock().unwrap(), request, mkdirs);
+                if let (Does::Links(nlink), Reply::Rgetattr(told)) = (&done, &mut reply) {
+                    told.attrs.nlink = *nlink;
+                }
                 if matches!(done, Does::Cut) {
                     return None;
                 }
-                reply.encode(tag, Dialect::Linux).to_vec()
+                let sent = reply.encode(tag, Dialect::Linux).to_vec();
+                if matches!(done, Does::Hold) {
+                    held.extend(sent);
+                    continue;
+                }
+                sent
             }
         };
         stream.write_all(&sent).ok()?;
