@@ -190,19 +190,16 @@ impl crate::run::Run for Run {
         let launch = Launch { prefixes, start };
         // By the gate, a program finds by itself that there is no local directory 'https:'.
         let gate = !self.no_gate && !self.trees.urls;
-        let status = match via.begin(&launch, self.verbose, gate)? {
+        let begun = via.begin(&launch, self.verbose, gate)?;
+        let view = || {
+            let apart = overlay.as_ref().map(|overlay| cow::apart(context, overlay, &seen.tree));
+            let client = via::client(context, seen.trees(), Groups::UNKNOWN);
+            Ok::<_, Failure>(View { prefixes: &launch.prefixes, urls, client, apart: apart.transpose()? })
+        };
+        let status = match begun {
             Begun::Namespace(launched) => serve(context, &seen, launched)?,
-            Begun::Seccomp(filtered) => {
-                let apart = overlay.as_ref().map(|overlay| cow::apart(context, overlay, &seen.tree));
-                let client = via::client(context, seen.trees(), Groups::UNKNOWN);
-                let view = View { prefixes: &launch.prefixes, urls, client, apart: apart.transpose()? };
-                via::answer_filtered(context, view, filtered, self.verbose)?
-            }
-            Begun::Ptrace(traced) => {
-                let client = via::client(context, seen.trees(), Groups::UNKNOWN);
-                let view = View { prefixes: &launch.prefixes, urls, client, apart: None };
-                via::answer_traced(context, view, traced, self.verbose)?
-            }
+            Begun::Seccomp(filtered) => via::answer_filtered(context, view()?, filtered, self.verbose)?,
+            Begun::Ptrace(traced) => via::answer_traced(context, view()?, traced, self.verbose)?,
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         // What is lost is said; the status is that of the program, unless it was content with everything.

@@ -7,6 +7,7 @@ mod mapped;
 mod refused;
 #[path = "../support/mod.rs"]
 mod support;
+mod traced;
 
 use serde_json::Value;
 use std::fs;
@@ -38,6 +39,9 @@ macro_rules! each_way {
         }
         mod seccomp {
             $(#[test] fn $test() { crate::$file::$test("seccomp"); })*
+        }
+        mod ptrace {
+            $(#[test] fn $test() { crate::$file::$test("ptrace"); })*
         }
     };
 }

@@ -131,7 +131,10 @@ impl Notified {
         let is_closed = overlay.is_some();
         let names = names.keeping_apart(overlay);
         let (source, filter): (Arc<dyn Source>, _) = match caught {
-            Caught::Traced(tracer) => (tracer, None),
+            Caught::Traced(tracer) => {
+                tracer.knows(&names);
+                (tracer, None)
+            }
             Caught::Filtered(kept) => {
                 let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec(), is_closed };
                 let filter = ByFilter::new((kept.listener, kept.calls, kept.keeper), &shows, gate)?;

@@ -5,7 +5,7 @@
 use super::answers::kind;
 use super::{Overlay, Side, Spot};
 use crate::notify::decode::At;
-use crate::notify::mirror::open;
+use crate::notify::mirror::{open, open_as_it_is, os};
 use crate::notify::names::{Where, as_path};
 use crate::notify::open::Opening;
 use crate::notify::process::Process;
@@ -31,8 +31,10 @@ impl Server {
             // Programs make one with a name then.
             return Err(Errno::EOPNOTSUPP.into());
         }
-        self.source.can_give(call, self.mirror.dir()).map_err(|why| self.cannot_give(process, why))?;
-        if how.flags & (libc::O_CREAT | libc::O_TRUNC) != 0 && !process.has_room()? {
+        let changes = how.flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
+        let can_give = self.source.can_give(call, as_path(&overlay.real(b"")), changes);
+        can_give.map_err(|why| self.cannot_give(process, why))?;
+        if changes && !process.has_room()? {
             return Err(Errno::EMFILE.into());
         }
         let Some((place, found)) = spot.found(overlay) else {
@@ -63,7 +65,10 @@ impl Server {
             }
             FileType::RegularFile => {
                 overlay.permits(spot, how)?;
-                Ok(how.reply(open(&place, how.of_copy())?))
+                let is_copy = spot.side == Side::Upper;
+                // The permissions of a real file stay as they are.
+                let open_real = || os(open_as_it_is(&place, how.of_copy()));
+                Ok(how.reply(if is_copy { open(&place, how.of_copy()) } else { open_real() }?))
             }
             // What is behind a device is not kept apart: neither is it without a change of the file.
             _ if spot.side == Side::Upper => self.again(call, &place, Vec::new(), &[(at.argument, 0)]),
