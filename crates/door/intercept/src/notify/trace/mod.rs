@@ -8,7 +8,15 @@
 //! * at the beginning and the end of each call otherwise: the answer of a filter that is there already, a container's or that of another
 //!   run, would come before ours.
 //!
-//! Programs end with this process (`PTRACE_O_EXITKILL`): after its death they would find local files under the names of trees.
+//! Programs end with this process (`PTRACE_O_EXITKILL`): after its death they would find local files under the names of trees, and change real
+//! files whose changes are to be kept apart.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `mod.rs` | what the threads that answer calls have done |
+//! | `stops.rs` | the thread that traces |
+//! | `stopped.rs` | a thread of a program that stops |
+//! | `lent.rs` | permissions that files have while a program opens them |
 
 mod lent;
 mod stopped;
