@@ -274,6 +274,12 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.base {
             Base::Host(path) => write!(f, "{}", path.display())?,
+            // Its slashes are encoded, as an authority has none.
+            Base::Url { scheme, rest }
+                if Syntax::of(scheme) == Syntax::Authority && rest.starts_with(b"unix:") =>
+            {
+                write!(f, "{scheme}:{}", String::from_utf8_lossy(&decoded(rest)))?;
+            }
             Base::Url { scheme, rest } => {
                 let slashes = if Syntax::of(scheme) == Syntax::Authority { "//" } else { "" };
                 write!(f, "{scheme}:{slashes}{}", String::from_utf8_lossy(&without_password(scheme, rest)))?;
@@ -551,6 +557,7 @@ mod tests {
             ("ftps://u:p:q@x@h::/d", "ftps://u:***@h::/d"),
             ("ftp://u@h/x", "ftp://u@h/x"),
             ("other://u:p@h", "other://u:p@h"),
+            ("wire:unix:/run/a b/socket", "wire:unix:/run/a b/socket"),
         ] {
             assert_eq!(parse(text).to_string(), shown);
         }

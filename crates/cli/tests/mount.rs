@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use support::{PROGRAM, Place, can_mount, has, is_running, signal, within};
 
@@ -274,4 +275,83 @@ fn chattr_and_xfs_io_set_flags_through_a_mount() {
     let said = place.run_as("xfs_io", &["-r", "-c", "lsattr -v", "m/f"]).ok();
     assert!(said.contains("no-atime"), "{said}");
     place.run(&["umount", "m"]).ok();
+}
+
+/// Pages that a reply moves to the request instead of copying them would leave the cache of the file that was read.
+#[test]
+fn reading_through_a_mount_leaves_the_page_cache_of_the_file_as_it_is() {
+    if !can_mount() {
+        return;
+    }
+    const PAGE: usize = 4096;
+    let place = Place::new();
+    let content: Vec<u8> = (0..PAGE * 1024).map(|at| (at / PAGE) as u8).collect();
+    fs::create_dir(place.at("src")).unwrap();
+    let mut file =
+        fs::File::options().read(true).write(true).create_new(true).open(place.at("src/large")).unwrap();
+    // Several pages that are cached as one are not moved.
+    content.chunks(PAGE).for_each(|page| file.write_all(page).unwrap());
+    file.sync_all().unwrap();
+    place.run(&["mount", "src", "m", "-o", "no_passthrough"]).ok();
+    assert!(fs::read(place.at("m/large")).unwrap() == content);
+    place.unmount("m");
+    let is_cached = |page: &usize| {
+        let mut byte = [0];
+        let buffers = &mut [std::io::IoSliceMut::new(&mut byte)];
+        rustix::io::preadv2(&file, buffers, (page * PAGE) as u64, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
+    };
+    assert_eq!((0..1024).filter(|page| !is_cached(page)).count(), 0, "pages are missing in the cache");
+}
+
+/// Of several clients of a server, each appends at its end: what one writes at once must not come in two pieces.
+#[test]
+fn an_append_across_the_border_of_a_page_is_one_write() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/log", [b'a'; 4090]);
+    place.run(&["mount", "src", "m", "-o", "no_passthrough"]).ok();
+    fs::File::options().write(true).open(place.at("m/log")).unwrap().write_all(b"a").unwrap();
+    let writes = || {
+        let said = place.run(&["status", "--json", "m"]).ok();
+        let status: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let operations = status["operations"].as_array().unwrap();
+        let writes = operations.iter().find(|operation| operation["operation"] == "write").unwrap();
+        writes["count"].as_u64().unwrap()
+    };
+    let before = writes();
+    let mut log = fs::File::options().append(true).open(place.at("m/log")).unwrap();
+    log.write_all(b"a record of some words\n").unwrap();
+    drop(log);
+    assert_eq!(writes() - before, 1);
+    let content = fs::read_to_string(place.at("m/log")).unwrap();
+    assert!(content.ends_with("aa record of some words\n") && content.len() == 4113, "{content}");
+    place.unmount("m");
+}
+
+/// The kernel knows the name for a while, and the server keeps descriptors of files.
+#[test]
+fn what_is_appended_to_a_file_that_others_have_removed_goes_to_the_file_of_that_name() {
+    if !can_mount() {
+        return;
+    }
+    for options in ["no_passthrough", "rw", "handles=off"] {
+        let place = Place::new();
+        place.file("src/log", "old");
+        place.file("src/own", "own");
+        let options = format!("{options},entry_timeout=600,attr_timeout=600");
+        place.run(&["mount", "src", "m", "-o", &options]).ok();
+        let append = || fs::File::options().append(true).create(true).open(place.at("m/log"));
+        append().unwrap().write_all(b"1").unwrap();
+        fs::remove_file(place.at("src/log")).unwrap();
+        append().unwrap().write_all(b"2").unwrap();
+        assert_eq!(fs::read_to_string(place.at("src/log")).unwrap(), "2", "{options}");
+        let own = fs::File::open(place.at("m/own")).unwrap();
+        fs::remove_file(place.at("m/own")).unwrap();
+        let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&own));
+        assert_eq!(fs::read_to_string(again).unwrap(), "own", "{options}: a file that is open");
+        drop(own);
+        place.unmount("m");
+    }
 }

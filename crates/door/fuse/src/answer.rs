@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a reply of the core to a FUSE reply.
 use crate::backing::Backings;
+use crate::negotiate::Negotiated;
 use crate::options::Options;
 use crate::shape::{Body, Shape, Tail};
 use crate::translate::{DOT, DOT_DOT, Listing, OFFSET_MAX};
@@ -8,11 +9,12 @@ use outrigger_core::ops::{self, Lock, LockKind};
 use outrigger_core::reply::{COOKIE_MAX, DirentPlus, Entry, FsStat, Opened, Ttl};
 use outrigger_core::{Abilities, Attr, Errno, Error, FileKind, Node, Payload, Reply, Time};
 use outrigger_proto_fuse as fuse;
-use outrigger_proto_fuse::{DirBuf, Dirent, OpenFlags};
+use outrigger_proto_fuse::{DirBuf, Dirent, InitFlags, OpenFlags};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How attributes and lifetimes are shown, and how files are opened.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct View {
     attr_timeout: Option<Duration>,
     entry_timeout: Option<Duration>,
@@ -22,6 +24,8 @@ pub(crate) struct View {
     umask: Option<u32>,
     /// Added to what the driver says about every open file.
     open: OpenFlags,
+    /// Whether files that are opened to append only are written past the page cache.
+    appends_directly: AtomicBool,
 }
 
 /// An inode number for entries whose number is unknown.
@@ -41,7 +45,16 @@ impl View {
             gid: options.gid,
             umask: options.umask,
             open,
+            appends_directly: AtomicBool::new(false),
         }
+    }
+
+    /// Takes over what the kernel can do.
+    pub(crate) fn settle(&self, negotiated: &Negotiated) {
+        // Before Linux 6.6, which brought that flag, such a write leaves cached pages as they were.
+        let drops_pages = negotiated.has(InitFlags::DIRECT_IO_ALLOW_MMAP);
+        let is_direct = drops_pages && !negotiated.has(InitFlags::WRITEBACK_CACHE);
+        self.appends_directly.store(is_direct, Ordering::Relaxed);
     }
 
     /// Appends the body of the reply to `out`.
@@ -168,7 +181,15 @@ impl View {
             0
         } else {
             match backings.open(node, opened.backing.fd(), how.writes()) {
-                crate::backing::Mode::Cached => 0,
+                crate::backing::Mode::Cached => {
+                    // Through the cache the kernel makes two writes of one that crosses the border of a page: what another client
+                    // appends could come between.
+                    let appends_only = how.contains(ops::OpenFlags::APPEND | ops::OpenFlags::WRITE_ONLY);
+                    if appends_only && self.appends_directly.load(Ordering::Relaxed) {
+                        flags |= OpenFlags::DIRECT_IO;
+                    }
+                    0
+                }
                 crate::backing::Mode::Direct => {
                     flags |= OpenFlags::DIRECT_IO;
                     0

@@ -81,6 +81,7 @@ impl Shared {
         if negotiated.minor() >= Notification::IncEpoch.since() {
             self.notifier.kernel_knows_epochs();
         }
+        self.view.settle(&negotiated);
         let rules = Rules::new(&self.abilities, &negotiated);
         let _guard = lock(&self.end);
         // The kernel sends INIT once in the life of a connection.

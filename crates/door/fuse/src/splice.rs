@@ -104,7 +104,8 @@ impl FileSender {
             return None;
         }
         let total = head.len() + wanted;
-        let sent = splice(&pipe.read, None, device.as_fd(), None, total, SpliceFlags::MOVE);
+        // With SPLICE_F_MOVE the kernel would take pages out of the cache of that file, and complain in its log about those it cannot use.
+        let sent = splice(&pipe.read, None, device.as_fd(), None, total, SpliceFlags::empty());
         match sent {
             Ok(count) if count == total => {
                 self.pipe = Some(pipe);
@@ -126,8 +127,7 @@ fn fill(pipe: &Pipe, file: BorrowedFd<'_>, offset: u64, wanted: usize) -> bool {
     let mut position = offset;
     let mut left = wanted;
     while left > 0 {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        match splice(file, Some(&mut position), &pipe.write, None, left, flags) {
+        match splice(file, Some(&mut position), &pipe.write, None, left, SpliceFlags::NONBLOCK) {
             Ok(0) | Err(_) => return false,
             Ok(count) => left -= count.min(left),
         }

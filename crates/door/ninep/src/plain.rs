@@ -5,6 +5,7 @@ use crate::answer::Asking;
 use crate::convert;
 use crate::export::Held;
 use crate::fids::{File, Found, Grip};
+use crate::open::Open;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::attr::{SET_GID, SET_UID};
 use outrigger_core::ops::{Link, MkDir, MkNod, OpenDir, OpenFlags, ReadDirPlus, ReadLink, SymLink};
@@ -36,8 +37,11 @@ const RWX: u32 = 0o777;
 const ACCESS: u8 = 3;
 const TRUNC: u8 = 0x10;
 const REMOVE: u8 = 0x40;
-/// `O_TRUNC`.
+/// Of 9P2000.u: what is written goes to the end. Clients of Linux send it.
+const TO_END: u8 = 0x80;
+/// Flags of open(2).
 const O_TRUNC: u32 = 0o1000;
+const O_APPEND: u32 = 0o2000;
 
 /// The least that is listed at once, in bytes as the core counts them.
 const LISTED: u32 = 4096;
@@ -64,8 +68,9 @@ pub(crate) fn linked(call: &Tcreate) -> Option<u32> {
 ///
 /// # Errors
 /// `EINVAL` for bits that mean nothing.
-fn flags_of(mode: u8) -> Result<u32> {
-    if mode & !(ACCESS | TRUNC | REMOVE | 0x20) != 0 {
+fn flags_of(mode: u8, dialect: Dialect) -> Result<u32> {
+    let of_unix = if dialect == Dialect::Unix { TO_END } else { 0 };
+    if mode & !(ACCESS | TRUNC | REMOVE | 0x20 | of_unix) != 0 {
         return Err(Errno::EINVAL.because(format!("the mode {mode:#x} of an open")));
     }
     let access = match mode & ACCESS {
@@ -73,7 +78,8 @@ fn flags_of(mode: u8) -> Result<u32> {
         2 => OpenFlags::READ_WRITE.bits(),
         _ => 0,
     };
-    Ok(access | if mode & TRUNC != 0 { O_TRUNC } else { 0 })
+    let flag = |bit, flag| if mode & bit != 0 { flag } else { 0 };
+    Ok(access | flag(TRUNC, O_TRUNC) | flag(TO_END, O_APPEND))
 }
 
 fn seconds(time: Time) -> u32 {
@@ -212,7 +218,7 @@ impl Asking {
     }
 
     pub(crate) async fn topen(&self, call: &Topen, file: &mut File) -> Result<Ropen> {
-        self.open(file, flags_of(call.mode)?).await?;
+        self.open(file, flags_of(call.mode, self.session.dialect)?).await?;
         let qid = convert::qid(&self.attr(file).await?);
         if let Some(open) = &mut file.open {
             open.is_removed_at_end = call.mode & REMOVE != 0;
@@ -235,7 +241,7 @@ impl Asking {
         let qid = match (call.perm & DIR != 0, call.perm & SPECIAL) {
             (true, _) => self.create_dir(&cx, call, mode, file).await?,
             (false, 0) => {
-                let flags = flags_of(call.mode)? | OpenFlags::EXCL.bits();
+                let flags = flags_of(call.mode, dialect)? | OpenFlags::EXCL.bits();
                 self.create(&cx, file, (&call.name, mode), flags).await?
             }
             (false, special) => self.create_special(&cx, call, (special, mode), (file, other)).await?,
@@ -267,8 +273,10 @@ impl Asking {
         let make = MkDir { dir, name: name.clone(), mode, umask: 0, initial: None };
         let entry = file.at.export.ask(cx, make).await?;
         Asking::enter(file, &entry, name);
-        let opened = file.at.export.ask(cx, OpenDir { node: entry.node }).await?;
-        file.open = Some(crate::open::Open::new(file.at.clone(), &opened, OpenFlags::empty(), place));
+        // The directory is there, also if its mode does not let its owner read it: then the fid is not open.
+        if let Ok(opened) = file.at.export.ask(cx, OpenDir { node: entry.node }).await {
+            file.open = Some(Open::new(file.at.clone(), &opened, OpenFlags::empty(), place));
+        }
         Ok(convert::qid(&entry.attr))
     }
 
@@ -390,9 +398,10 @@ mod tests {
     #[test]
     fn modes_of_opens_are_those_of_plan_9() {
         for (mode, flags) in [(0, 0), (1, 1), (2, 2), (3, 0), (0x11, 0o1001), (0x42, 2), (0x20, 0)] {
-            assert_eq!(flags_of(mode), Ok(flags), "{mode:#x}");
+            assert_eq!(flags_of(mode, Dialect::Plain), Ok(flags), "{mode:#x}");
         }
-        assert!(flags_of(0x80).is_err() && flags_of(4).is_err());
+        assert_eq!(flags_of(0x81, Dialect::Unix), Ok(1 | O_APPEND));
+        assert!(flags_of(0x80, Dialect::Plain).is_err() && flags_of(4, Dialect::Unix).is_err());
     }
 
     #[test]

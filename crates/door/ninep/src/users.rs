@@ -59,6 +59,8 @@ pub(crate) struct Who {
     pub(crate) cred: Credentials,
     /// Whether the client's user is none here: what it says of groups does not count then.
     pub(crate) is_anonymous: bool,
+    /// Whether a program of this machine asks that is not the superuser's: it is in the groups that are known here, and in no others.
+    pub(crate) is_local: bool,
 }
 
 impl Who {
@@ -79,27 +81,35 @@ impl Who {
             }),
             None => named(),
         };
-        if let At::Local { uid: Some(own), .. } = at
-            && *own != 0
-            && number != Some(*own)
-            && account.as_ref().is_some_and(|account| account.uid != *own)
+        let own = match at {
+            At::Local { uid: Some(own), .. } if *own != 0 => Some(*own),
+            _ => None,
+        };
+        if let Some(own) = own
+            && number != Some(own)
+            && account.as_ref().is_some_and(|account| account.uid != own)
         {
             let why = format!("a program of the user {own} of this machine attaches as another one");
             return Err(Errno::EPERM.because(why));
         }
         Ok(match account {
-            None => Who { cred: callers.of_anonymous(), is_anonymous: true },
+            None => Who { cred: callers.of_anonymous(), is_anonymous: true, is_local: own.is_some() },
             Some(Account { uid, gid, groups }) => {
                 let cred = Credentials { groups: Groups::of(&groups), ..Credentials::new(uid, gid) };
-                Who { cred, is_anonymous: false }
+                Who { cred, is_anonymous: false, is_local: own.is_some() }
             }
         })
     }
 
-    /// The same, for something new that is to have the group `gid` of the client.
+    /// The same, for something new that is to have the group `gid` of the client: the user's own one where it cannot be that.
     pub(crate) fn with_group(&self, gid: u32, callers: &Callers) -> Credentials {
-        let gid = if self.is_anonymous || gid == NO_UID { self.cred.gid } else { callers.group(gid) };
-        Credentials { gid, ..self.cred.clone() }
+        let cred = self.cred.clone();
+        if self.is_anonymous || gid == NO_UID {
+            return cred;
+        }
+        let gid = callers.group(gid);
+        let is_in_it = cred.groups.known().is_some_and(|groups| groups.contains(&gid));
+        if self.is_local && !is_in_it { cred } else { Credentials { gid, ..cred } }
     }
 }
 
@@ -163,7 +173,11 @@ mod tests {
         ] {
             let is_anonymous = expected.is_none();
             let cred = expected.unwrap_or_else(|| callers.of_anonymous());
-            assert_eq!(who(callers, &FAR, name, number), Ok(Who { cred, is_anonymous }), "{name} {number:?}");
+            assert_eq!(
+                who(callers, &FAR, name, number),
+                Ok(Who { cred, is_anonymous, is_local: false }),
+                "{name} {number:?}"
+            );
         }
         let unknown = who(&none, &FAR, "", Some(9)).unwrap().cred;
         assert_eq!((unknown.uid, unknown.gid), (9, NOBODY.1));
@@ -185,7 +199,20 @@ mod tests {
         assert_eq!(who.with_group(5, &callers).gid, 5);
         assert_eq!(who.with_group(0, &callers).gid, NOBODY.1);
         assert_eq!(who.with_group(NO_UID, &callers).gid, 70);
-        let nobody = Who { cred: callers.of_anonymous(), is_anonymous: true };
+        let nobody = Who { cred: callers.of_anonymous(), is_anonymous: true, is_local: false };
         assert_eq!(nobody.with_group(5, &callers).gid, NOBODY.1);
+    }
+
+    /// With another group, it could read and change what only that group may.
+    #[test]
+    fn a_program_of_this_machine_makes_files_of_its_own_groups_only() {
+        let callers = Callers::default();
+        let at = |uid| At::Local { path: "s".into(), uid: Some(uid) };
+        let own = who(&callers, &at(7), "", Some(7)).unwrap();
+        let roots = who(&callers, &at(0), "", Some(7)).unwrap();
+        for (gid, expected) in [(42, [70, 42]), (71, [71, 71]), (70, [70, 70])] {
+            let found = [&own, &roots].map(|who| who.with_group(gid, &callers).gid);
+            assert_eq!(found, expected, "group {gid}");
+        }
     }
 }

@@ -8,15 +8,15 @@ use crate::attr::{attr, failed, kind, stat};
 use crate::fd_cache::FdCache;
 use crate::handle::{FileHandle, MountId};
 use crate::held::HeldNodes;
+use crate::node_set::NodeSet;
 use crate::options::LocalOptions;
 use crate::packing::Packing;
 use crate::paths::{Paths, Start, open_beneath};
-use crate::regular::RegularNodes;
 use crate::xattr;
 use outrigger_core::NodeTable;
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Errno, Error, FileKind, Generation, Name, Node, XattrName};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Statx, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Statx, fstat, openat};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -31,7 +31,10 @@ pub(crate) struct Tree {
     handles: Option<Handles>,
     paths: Paths,
     descriptors: FdCache,
-    regular: RegularNodes,
+    /// Those known to be regular files, so that opening one needs no stat before.
+    regular: NodeSet,
+    /// Those without a name that never had one, or may have lost the last one through this driver.
+    nameless: NodeSet,
     ttl: Ttl,
 }
 
@@ -99,7 +102,8 @@ impl Tree {
             paths: Paths::new(table, handles.is_some(), held),
             handles,
             descriptors: FdCache::new(options.descriptors),
-            regular: RegularNodes::new(),
+            regular: NodeSet::new(),
+            nameless: NodeSet::new(),
             ttl: options.cache,
         })
     }
@@ -294,6 +298,7 @@ impl Tree {
         };
         let found = || self.paths.found_nameless(&st, Arc::new(fd.try_clone_to_owned()?));
         let node = node.map_or_else(found, Ok)?;
+        self.nameless.add(node);
         Ok(self.entry(node, &st))
     }
 
@@ -354,7 +359,8 @@ impl Tree {
     /// Opens a regular file. Nothing else is ever opened: opening a pipe may wait, opening a device may act.
     ///
     /// # Errors
-    /// `EISDIR`, `ELOOP` and `ENXIO` for directories, symbolic links and special files.
+    /// `EISDIR`, `ELOOP` and `ENXIO` for directories, symbolic links and special files; `ESTALE` for one that others have removed: its
+    /// name, if a client still knows it, leads to another file or to none.
     pub(crate) fn open_regular(&self, node: Node, flags: OFlags) -> Result<OwnedFd, Error> {
         if !self.regular.has(node) {
             let st = stat(&*self.at(node)?, c"").map_err(failed)?;
@@ -365,7 +371,12 @@ impl Tree {
                 _ => return Err(Errno::ENXIO.because("only regular files are opened on the host")),
             }
         }
-        self.reopen(node, flags | OFlags::NOCTTY)
+        let file = self.reopen(node, flags | OFlags::NOCTTY)?;
+        let is_ours = || self.nameless.has(node) || self.paths.held(node).is_some();
+        match fstat(&file).map_err(failed)?.st_nlink {
+            0 if !is_ours() => Err(Errno::ESTALE.because("the file was removed by others")),
+            _ => Ok(file),
+        }
     }
 
     /// Opens a directory for listing.
@@ -401,6 +412,7 @@ impl Tree {
         {
             // Its place is the cache of descriptors, which is bounded: not every client forgets.
             drop(self.at(node));
+            self.nameless.add(node);
             return None;
         }
         let node = self.paths.loses_last_name(dir, name)?;

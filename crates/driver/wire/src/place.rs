@@ -123,7 +123,7 @@ fn far_command(options: &Options) -> String {
     format!("{} serve wire --stdio -- {}", options.command, shell_words::quote(&options.tree))
 }
 
-/// What to do where the host has no outrigger, which its shell says.
+/// The same error with the host, and with what to do where the host has no outrigger, which its shell says, or ssh does not know its key.
 pub(crate) fn advised(place: &Place, error: Error) -> Error {
     let why = error.why();
     let is_missing =
@@ -134,7 +134,11 @@ pub(crate) fn advised(place: &Place, error: Error) -> Error {
         Place::Ssh { host, .. } if is_missing => Errno::ENOENT.because(format!(
             "{host} has no outrigger, or not under this name ({why}): command=PATH says where it is, and sftp://{host}/ needs none"
         )),
-        _ => error,
+        Place::Ssh { host, .. } if why.contains("Host key verification failed") => error
+            .errno
+            .because(format!("{}: {}; `ssh {host}` shows the key and asks whether it is right", place.shown(), why.trim_end_matches('.'))),
+        Place::Ssh { .. } => error.errno.because(format!("{}: {why}", place.shown())),
+        Place::Unix(_) => error,
     }
 }
 
@@ -166,9 +170,18 @@ mod tests {
             ["h has no outrigger", "command=", "sftp://h/"].iter().all(|part| said.contains(part)),
             "{said}"
         );
-        let other = Errno::EACCES.because("ssh: Permission denied");
-        assert_eq!(advised(&place, other.clone()), other);
-        let tree = Errno::EIO.because("ssh: outrigger: cannot open '/x': No such file or directory");
-        assert_eq!(advised(&place, tree.clone()), tree);
+        for (why, expected) in [
+            ("ssh: Permission denied", "ssh://h/: ssh: Permission denied"),
+            (
+                "ssh: outrigger: cannot open '/x': No such file or directory",
+                "ssh://h/: ssh: outrigger: cannot open '/x': No such file or directory",
+            ),
+            (
+                "ssh: Host key verification failed.",
+                "ssh://h/: ssh: Host key verification failed; `ssh h` shows the key and asks whether it is right",
+            ),
+        ] {
+            assert_eq!(advised(&place, Errno::EACCES.because(why)).why(), expected);
+        }
     }
 }

@@ -176,3 +176,25 @@ fn the_dialect_for_unix_has_links_devices_and_numbers() {
     let bytes: Bytes = Stat::untouched().encode(Dialect::Unix).freeze();
     assert_eq!(usize::from(u16::from_le_bytes([bytes[0], bytes[1]])) + 2, bytes.len());
 }
+
+/// Clients of Linux set a bit for `O_APPEND` that 9P2000 does not have.
+#[test]
+fn a_file_of_unix_is_opened_to_write_at_its_end() {
+    let (_running, mut client) = start(Dialect::Unix);
+    create(&mut client, 1, "f", 0o644, 2).unwrap();
+    client.write(1, 0, b"first ").unwrap();
+    client.walk(0, 2, &["f"]).unwrap();
+    client.call(Topen { fid: 2, mode: 0x81 }).unwrap();
+    client.write(2, 0, b"second").unwrap();
+    assert_eq!(client.read(1, 0, 100).unwrap(), "first second");
+}
+
+/// What is reported as an error has not been done.
+#[test]
+fn a_directory_is_made_that_its_owner_may_not_read() {
+    let (_running, mut client) = start(Dialect::Unix);
+    assert_eq!(create(&mut client, 1, "d", DIR | 0o300, 0).unwrap().kind, QidKind::DIRECTORY);
+    assert!(client.read(1, 0, 1000).is_err(), "it is not open");
+    client.walk(0, 2, &["d"]).unwrap();
+    assert_eq!(stat(&mut client, 2).mode, DIR | 0o300);
+}
