@@ -200,7 +200,7 @@ fn word(data: &seccomp_data, offset: u32) -> u32 {
     match offset {
         NUMBER => data.nr.cast_unsigned(),
         ARCHITECTURE => data.arch,
-        ..ARGUMENT => of(data.instruction_pointer),
+        INSTRUCTION..ARGUMENT => of(data.instruction_pointer),
         _ => data.args.get((offset - ARGUMENT) as usize / 8).copied().map_or(0, of),
     }
 }
