@@ -274,16 +274,7 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.base {
             Base::Host(path) => write!(f, "{}", path.display())?,
-            // Its slashes are encoded, as an authority has none.
-            Base::Url { scheme, rest }
-                if Syntax::of(scheme) == Syntax::Authority && rest.starts_with(b"unix:") =>
-            {
-                write!(f, "{scheme}:{}", String::from_utf8_lossy(&decoded(rest)))?;
-            }
-            Base::Url { scheme, rest } => {
-                let slashes = if Syntax::of(scheme) == Syntax::Authority { "//" } else { "" };
-                write!(f, "{scheme}:{slashes}{}", String::from_utf8_lossy(&without_password(scheme, rest)))?;
-            }
+            Base::Url { scheme, rest } => write!(f, "{scheme}:{}", url::shown(scheme, rest))?,
             Base::Program(command) => write!(f, "fuse:{command}")?,
             Base::Remote { host, port: Some(port), path } => {
                 let path = String::from_utf8_lossy(path);

@@ -195,10 +195,8 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
     let ended = ended.and_then(|()| mounted.close_many(patience));
     let ended = ended.and_then(|()| context.trees.changed.close());
-    let words = ended
-        .as_ref()
-        .map_err(ToString::to_string)
-        .and_then(|()| control::what_was_lost(&mounted.locator.lost_since(&mounted.tree)));
+    let lost = || control::what_was_lost(&mounted.locator.lost_since(&mounted.tree));
+    let words = ended.as_ref().map_err(ToString::to_string).and_then(|()| lost());
     if let (Err(words), Some(server)) = (words, &server) {
         server.leave(&words);
     }

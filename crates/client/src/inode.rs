@@ -200,18 +200,37 @@ impl Inode {
     /// # Errors
     /// `EEXIST`, `ENOSPC`, `EROFS`, or whatever the tree answers.
     pub fn create(&self, name: &Name, mode: u32, flags: OpenFlags) -> Result<(Inode, File)> {
+        self.create_masked(name, (mode, 0), flags)
+    }
+
+    /// The same for a program with the umask(2) that stands behind the mode: a default access list of the directory takes its place.
+    ///
+    /// # Errors
+    /// Those of [`Inode::create`].
+    pub fn create_masked(
+        &self,
+        name: &Name,
+        (mode, umask): (u32, u32),
+        flags: OpenFlags,
+    ) -> Result<(Inode, File)> {
         if !self.held.client.has(OpCode::Create) {
-            return self.create_in_two_steps(name, mode, flags);
+            return self.create_in_two_steps(name, (mode, umask), flags);
         }
+        let (mode, umask) = self.masked(mode, umask);
         let created = self.held.client.call(Create {
             dir: self.node(),
             name: name.clone(),
             mode,
-            umask: 0,
+            umask,
             flags,
             initial: None,
         })?;
         Ok(Inode::created(&self.held.client, created, flags))
+    }
+
+    /// The mode and the umask for the tree, which gets none where it keeps no access lists.
+    fn masked(&self, mode: u32, umask: u32) -> (u32, u32) {
+        if self.held.client.abilities().acl { (mode, umask) } else { (mode & !umask, 0) }
     }
 
     /// Makes and opens several files at once, in directories of one tree, each as [`Inode::create`] does.
@@ -242,8 +261,13 @@ impl Inode {
         (inode, file)
     }
 
-    fn create_in_two_steps(&self, name: &Name, mode: u32, flags: OpenFlags) -> Result<(Inode, File)> {
-        let inode = match self.mknod(name, FileKind::Regular.bits() | mode, 0) {
+    fn create_in_two_steps(
+        &self,
+        name: &Name,
+        (mode, umask): (u32, u32),
+        flags: OpenFlags,
+    ) -> Result<(Inode, File)> {
+        let inode = match self.mknod_masked(name, (FileKind::Regular.bits() | mode, umask), 0) {
             Err(error) if error.errno == Errno::EEXIST && !flags.contains(OpenFlags::EXCL) => {
                 self.lookup(name)?
             }
@@ -258,11 +282,20 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn mknod(&self, name: &Name, mode: u32, rdev: u32) -> Result<Inode> {
+        self.mknod_masked(name, (mode, 0), rdev)
+    }
+
+    /// The same for a program with the umask(2) that stands behind the mode, as [`Inode::create_masked`].
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn mknod_masked(&self, name: &Name, (mode, umask): (u32, u32), rdev: u32) -> Result<Inode> {
+        let (mode, umask) = self.masked(mode, umask);
         let entry = self.held.client.call(MkNod {
             dir: self.node(),
             name: name.clone(),
             mode,
-            umask: 0,
+            umask,
             rdev,
             initial: None,
         })?;
@@ -274,11 +307,20 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn mkdir(&self, name: &Name, mode: u32) -> Result<Inode> {
+        self.mkdir_masked(name, (mode, 0))
+    }
+
+    /// The same for a program with the umask(2) that stands behind the mode, as [`Inode::create_masked`].
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn mkdir_masked(&self, name: &Name, (mode, umask): (u32, u32)) -> Result<Inode> {
+        let (mode, umask) = self.masked(mode, umask);
         let entry = self.held.client.call(MkDir {
             dir: self.node(),
             name: name.clone(),
             mode,
-            umask: 0,
+            umask,
             initial: None,
         })?;
         Ok(Inode::held(self.held.client.clone(), entry))

@@ -72,6 +72,7 @@ pub mod ops;
 pub mod opset;
 pub mod option;
 mod option_values;
+pub mod order;
 pub mod paths;
 pub mod payload;
 pub mod range_locks;

@@ -49,10 +49,14 @@ enum Group {
     Archive,
     /// A directory of an SSH server that is far away.
     Sftp,
+    /// A tree that another outrigger serves by way of ssh, far away.
+    Wire,
     /// A directory of an FTP server that is far away.
     Ftp,
     /// An NFS server on this machine, asked by clients of its own and by Debian's kernel.
     Nfs,
+    /// A 9P server on this machine, asked by our commands and by Debian's kernel, and one that is far away.
+    Ninep,
     /// An NFS server through the relay of the guide.
     Relay,
     /// A program that is run with a tree in its file system.
@@ -170,8 +174,10 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Guard => groups::guard::measure(bench),
         Group::Archive => groups::archive::measure(bench),
         Group::Sftp => groups::sftp::measure(bench),
+        Group::Wire => groups::wire::measure(bench),
         Group::Ftp => groups::ftp::measure(bench),
         Group::Nfs => groups::nfs::measure(bench),
+        Group::Ninep => groups::ninep::measure(bench),
         Group::Relay => groups::relay::measure(bench),
         Group::Run => groups::run::measure(bench),
         Group::Attach => groups::attach::measure(bench),

@@ -28,6 +28,8 @@ pub struct Peers {
     pub curlftpfs: Option<PathBuf>,
     /// ganesha.nfsd(8).
     pub ganesha: Option<PathBuf>,
+    /// diod(8).
+    pub diod: Option<PathBuf>,
     /// gocryptfs(1).
     pub gocryptfs: Option<PathBuf>,
     /// archivemount(1).
@@ -62,6 +64,7 @@ impl Peers {
             rclone: find_peer("rclone"),
             curlftpfs: unpacked(target.join("test-tools/curlftpfs/usr/bin/curlftpfs")),
             ganesha: find_peer("ganesha.nfsd"),
+            diod: find_peer("diod"),
             gocryptfs: find_peer("gocryptfs"),
             archivemount: find_peer("archivemount"),
             fuse2fs: find_peer("fuse2fs"),
@@ -87,6 +90,7 @@ impl Peers {
             ("sshfs", &self.sshfs),
             ("rclone", &self.rclone),
             ("curlftpfs", &self.curlftpfs),
+            ("diod", &self.diod),
             ("gocryptfs", &self.gocryptfs),
             ("archivemount", &self.archivemount),
             ("ganesha", &self.ganesha),

@@ -2,7 +2,8 @@
 //! Another host for tests and benchmarks, which is this one: an SSH server, FTP, HTTP and NFS servers of our own.
 //!
 //! [`Sshd`] listens on a port of the loopback device, with keys and a configuration of its own, and ends with its sessions
-//! when it is dropped; [`Ftpd`] starts FTP servers, [`Httpd`] HTTP and WebDAV servers, [`Nfsd`] NFS servers, [`Diod`] a 9P server. [`Line`] adds latency. Limits: only the user who runs it can log in.
+//! when it is dropped; [`Ftpd`] starts FTP servers, [`Httpd`] HTTP and WebDAV servers, [`Nfsd`] NFS servers, [`Diod`] a 9P server that
+//! others wrote, [`NinepServer`] our own. [`Line`] adds latency. Limits: only the user who runs it can log in.
 #![forbid(unsafe_code)]
 
 mod diod;
@@ -10,6 +11,7 @@ mod ftpd;
 mod httpd;
 mod line;
 mod nfsd;
+mod ninepd;
 pub mod processes;
 pub mod programs;
 mod sshd;
@@ -19,4 +21,5 @@ pub use ftpd::{FtpServer, Ftpd};
 pub use httpd::{HttpServer, Httpd};
 pub use line::Line;
 pub use nfsd::{NfsServer, Nfsd};
+pub use ninepd::NinepServer;
 pub use sshd::{HOST, Sshd};

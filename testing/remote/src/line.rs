@@ -39,6 +39,8 @@ struct Carrier {
     streams: Mutex<Vec<Weak<TcpStream>>>,
     /// Bytes, to the server and from it.
     carried: [AtomicU64; 2],
+    /// When the last round trip began, and how many did.
+    trips: Mutex<(Option<Instant>, u64)>,
     /// Ports that wait for a data connection of FTP.
     waiting: Mutex<Vec<u16>>,
 }
@@ -87,6 +89,7 @@ impl Line {
             rate,
             streams: Mutex::default(),
             carried: Default::default(),
+            trips: Mutex::default(),
             waiting: Mutex::default(),
         });
         let line = Line { port, ends: Arc::default(), carrier: Arc::clone(&carrier) };
@@ -106,6 +109,12 @@ impl Line {
     /// How many bytes it has carried so far, to the server and from it.
     pub fn carried(&self) -> [u64; 2] {
         self.carrier.carried.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+    }
+
+    /// How many round trips have begun so far: something set out to the server, and all that did so before one more delay had passed
+    /// belongs to the same one. What waits for each answer takes as many as it asks for; what is asked side by side takes one.
+    pub fn trips(&self) -> u64 {
+        self.carrier.trips.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     /// Ends the connections that there are.
@@ -138,6 +147,14 @@ impl Carrier {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Something sets out to the server.
+    fn sets_out(&self, at: Instant) {
+        let mut trips = self.trips.lock().unwrap_or_else(PoisonError::into_inner);
+        if trips.0.is_none_or(|began| at.saturating_duration_since(began) >= 2 * self.delay) {
+            *trips = (Some(at), trips.1 + 1);
+        }
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Vec<u16>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,7 +178,7 @@ impl Carrier {
     fn carry(self: &Arc<Self>, [from, to]: [Arc<TcpStream>; 2], way: usize, mut change: Box<Change>) {
         let (piece, pieces) = if self.rate.is_some() { (SLOW_PIECE, SLOW_PIECES) } else { (PIECE, PIECES) };
         let (sender, receiver) = sync_channel(pieces);
-        let (carrier, source) = (Arc::clone(self), Arc::clone(&from));
+        let (carrier, counting, source) = (Arc::clone(self), Arc::clone(self), Arc::clone(&from));
         thread::spawn(move || {
             let delivered = deliver(&receiver, &to, (carrier.delay, carrier.rate), &carrier.carried[way]);
             // What is not taken any more must not be sent any more: the sender would wait for ever.
@@ -174,7 +191,11 @@ impl Carrier {
         thread::spawn(move || {
             let mut piece = vec![0; piece];
             while let Ok(count @ 1..) = (&*from).read(&mut piece) {
-                if sender.send((Instant::now(), change(piece[..count].to_vec()))).is_err() {
+                let now = Instant::now();
+                if way == 0 {
+                    counting.sets_out(now);
+                }
+                if sender.send((now, change(piece[..count].to_vec()))).is_err() {
                     return;
                 }
             }

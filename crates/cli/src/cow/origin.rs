@@ -94,6 +94,11 @@ impl Version {
 }
 
 impl Origin {
+    /// The inode number of a file that was copied, and has no other names.
+    pub fn copied_alone(&self) -> Option<u64> {
+        (self.copied && self.version.nlink == 1).then_some(self.version.ino)
+    }
+
     /// Whether a real file is still what it was. Names in a directory count for themselves. Where a file has several names, taking
     /// one changes its time.
     pub fn is_still(&self, now: &Metadata) -> bool {

@@ -9,7 +9,7 @@
 //! ```
 
 use super::make::adorn;
-use super::origin::Recorder;
+use super::origin::{Recorder, load};
 use super::place::Place;
 use super::shown;
 use crate::status::Failure;
@@ -172,6 +172,15 @@ impl Overlay {
     /// A sentence about the file that cannot be written.
     pub fn recorder(&self) -> Result<Recorder, Failure> {
         Recorder::open(&origins_of(&self.dir)).map_err(|error| failed("cannot write to", &self.dir, error))
+    }
+
+    /// Real files with one name that have been copied, and the inode numbers that they had.
+    ///
+    /// # Errors
+    /// A sentence when it is not known.
+    pub fn copies(&self) -> Result<Vec<(PathBuf, u64)>, Failure> {
+        let known = load(&origins_of(&self.dir)).map_err(|error| failed("cannot read", &self.dir, error))?;
+        Ok(known.into_iter().filter_map(|(path, origin)| Some((path, origin.copied_alone()?))).collect())
     }
 
     /// Removes it, with all changes.

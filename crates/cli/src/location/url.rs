@@ -73,6 +73,18 @@ pub fn without_password<'a>(scheme: &str, rest: &'a [u8]) -> Cow<'a, [u8]> {
     }
 }
 
+/// What follows the colon of a scheme, as a user writes it, with odd bytes replaced, and with stars for a password.
+pub fn shown(scheme: &str, rest: &[u8]) -> String {
+    let has_authority = Syntax::of(scheme) == Syntax::Authority;
+    // An authority has no slashes: those of a socket are encoded in it.
+    let (slashes, text) = match rest.starts_with(b"unix:") {
+        true if has_authority => ("", decoded(rest).into()),
+        _ if has_authority => ("//", without_password(scheme, rest)),
+        _ => ("", without_password(scheme, rest)),
+    };
+    format!("{slashes}{}", String::from_utf8_lossy(&text))
+}
+
 /// With `%` and two hexadecimal digits replaced by the byte they mean.
 pub fn decoded(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());

@@ -4,6 +4,7 @@
 mod calls;
 mod each;
 mod mapped;
+mod native;
 mod refused;
 #[path = "../support/mod.rs"]
 mod support;
@@ -58,6 +59,12 @@ each_way! {
     each::what_is_behind_a_new_symlink_stays
     each::a_directory_becomes_a_fifo
     each::directories_that_their_owner_made_read_only_are_committed
+    native::an_editor_saves_a_file_that_it_has_looked_at
+    native::a_copy_keeps_its_device_and_inode_number
+    native::a_default_access_list_takes_the_place_of_the_umask
+    native::who_opens_a_lock_for_reading_locks_it_for_all
+    native::errors_of_odd_places_are_those_of_the_system
+    native::a_directory_that_is_given_open_leads_to_the_overlay
     mapped::a_tree_is_copied_into_the_overlay_and_stays_as_it_is
     mapped::a_rename_across_the_border_is_one_between_disks
     mapped::a_build_reads_a_tree_and_writes_to_the_overlay

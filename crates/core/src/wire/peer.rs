@@ -164,6 +164,7 @@ const SWITCHES: &[Switch] = &[
     (10, |tree| &mut tree.acl),
     (11, |tree| &mut tree.hides_names),
     (12, |tree| &mut tree.anonymous_io),
+    (13, |tree| &mut tree.in_order),
 ];
 const PERSISTENT: u16 = 1;
 const TIME_UNIT: u16 = 20;

@@ -3,6 +3,7 @@
 
 use crate::attach::{Target, detach};
 use crate::failed;
+use crate::given::{Given, give_up_capabilities};
 use crate::launch::{Filter, Prefix};
 #[cfg(target_arch = "x86_64")]
 use crate::mover::move_process;
@@ -120,7 +121,13 @@ impl Order {
                 Err(execute(program, arguments))
             }
             Wanted::Whole { empty, program, arguments } => {
-                enter(|| show_whole(socket, empty, &self.prefixes)).map_err(not_started)?;
+                let given = Given::look().map_err(failed("/proc/self/fd")).map_err(not_started)?;
+                let show = || {
+                    give_up_capabilities()?;
+                    show_whole(socket, empty, &self.prefixes)
+                };
+                enter(show).map_err(not_started)?;
+                given.open_again();
                 Err(execute(program, arguments))
             }
             Wanted::Filtered { filter, program, arguments } => {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `launch.rs` | the side of the process that serves: starts the program, and gets the FUSE device of its mount |
 //! | `enter.rs` | the side of the process that becomes the program: enters the namespace, mounts, executes it |
+//! | `given.rs` | what that gets from who started it, and could get by it past the tree |
 //! | `attach.rs` | prepares a namespace for a process that runs, or adds to the one that it has |
 //! | `mover.rs` | has a process that runs enter a namespace |
 //! | `kept.rs` | calls of a program that another process goes on to answer when the server is gone |
@@ -27,6 +28,7 @@ mod attach;
 #[cfg(not(target_arch = "x86_64"))]
 mod elsewhere;
 mod enter;
+mod given;
 mod kept;
 mod launch;
 mod mountpoints;

@@ -14,11 +14,12 @@ use outrigger_toolkit_serve::{Caught, Claim, PATIENCE, Share, Unsent, send};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::mem::take;
+use std::mem::{replace, take};
 use std::sync::{Arc, Mutex as Plain};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// Requests of one connection that are worked on at once; others wait at the client.
@@ -59,9 +60,29 @@ struct Running {
     done: watch::Receiver<()>,
 }
 
+/// What a request has until its reply was sent.
+type Holds = (OwnedSemaphorePermit, Claim, watch::Sender<()>);
+
+/// A reply that can be sent.
+struct Ready {
+    number: u16,
+    head: Bytes,
+    body: Bytes,
+    _holds: Holds,
+}
+
+/// Replies that can be sent.
+#[derive(Default)]
+struct Queue {
+    ready: Vec<Ready>,
+    /// Whether a task sends all that comes.
+    is_sent: bool,
+}
+
 /// What tasks of a connection share.
 struct Outlet<W> {
     to: Mutex<W>,
+    queue: Plain<Queue>,
     running: Plain<HashMap<u16, Running>>,
     /// Notified when a reply could not be sent.
     broken: Notify,
@@ -83,7 +104,8 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let outlet = Outlet { to: Mutex::new(to), running: Plain::default(), broken: Notify::new() };
+    let (queue, running) = Default::default();
+    let outlet = Outlet { to: Mutex::new(to), queue, running, broken: Notify::new() };
     let [requests, flushes] = [REQUESTS; 2].map(|count| Arc::new(Semaphore::new(count)));
     let share = Share::of(&shared.budget);
     let connection = Connection { shared, client, share, outlet: Arc::new(outlet), requests, flushes };
@@ -251,19 +273,15 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         &self,
         number: u16,
         dialect: Dialect,
-        holds: (OwnedSemaphorePermit, Claim, watch::Sender<()>),
+        holds: Holds,
         answer: impl Future<Output = Reply> + Send + 'static,
     ) {
         let failure = move || convert::refused(&Errno::EIO.into(), dialect);
         let answer = Caught::new(answer, Arc::clone(&self.shared.inside), failure);
         let outlet = Arc::clone(&self.outlet);
         tokio::spawn(async move {
-            let reply = answer.await;
-            if let Err(error) = outlet.send(number, dialect, reply).await {
-                tracing::debug!(%error, "a reply was not delivered");
-                outlet.broken.notify_one();
-            }
-            drop(holds);
+            let (head, body) = answer.await.encode_parts(number, dialect);
+            outlet.deliver(Ready { number, head: head.freeze(), body, _holds: holds }).await;
         });
     }
 
@@ -307,10 +325,66 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
 impl<W: AsyncWrite + Unpin> Outlet<W> {
     async fn send(&self, number: u16, dialect: Dialect, reply: Reply) -> Result<(), Unsent> {
         let (head, body) = reply.encode_parts(number, dialect);
+        send(&mut *self.to.lock().await, &head, &body).await
+    }
+
+    /// Sends a reply, or leaves that to the task that sends others. What the request holds is given back then.
+    async fn deliver(&self, reply: Ready) {
+        let is_sent = {
+            let mut queue = lock(&self.queue);
+            queue.ready.push(reply);
+            replace(&mut queue.is_sent, true)
+        };
+        if !is_sent {
+            self.send_ready().await;
+        }
+    }
+
+    /// Sends what is ready, until nothing is.
+    async fn send_ready(&self) {
+        loop {
+            if lock(&self.running).len() > 1 {
+                // Requests that came with this one are answered meanwhile: their replies are one write.
+                yield_now().await;
+            }
+            let replies = {
+                let mut queue = lock(&self.queue);
+                queue.is_sent = !queue.ready.is_empty();
+                take(&mut queue.ready)
+            };
+            if replies.is_empty() {
+                return;
+            }
+            if let Err(error) = self.send_all(&replies).await {
+                tracing::debug!(%error, "a reply was not delivered");
+                self.broken.notify_one();
+            }
+        }
+    }
+
+    /// Sends replies, short ones together.
+    async fn send_all(&self, replies: &[Ready]) -> Result<(), Unsent> {
         let mut to = self.to.lock().await;
-        // The client may use the tag again as soon as it has the reply, and a flush of it is answered behind that.
-        lock(&self.running).remove(&number);
-        send(&mut *to, &head, &body).await
+        {
+            // The client may use a tag again as soon as it has the reply, and a flush of it is answered behind that.
+            let mut running = lock(&self.running);
+            replies.iter().for_each(|reply| drop(running.remove(&reply.number)));
+        }
+        let mut together = BytesMut::new();
+        for (at, Ready { head, body, .. }) in replies.iter().enumerate() {
+            let is_last = at + 1 == replies.len();
+            if together.is_empty() && is_last {
+                return send(&mut *to, head, body).await;
+            }
+            together.extend_from_slice(head);
+            if body.len() <= COPIED {
+                together.extend_from_slice(body);
+            } else {
+                send(&mut *to, &together, body).await?;
+                together.clear();
+            }
+        }
+        send(&mut *to, &together, &[]).await
     }
 }
 

@@ -239,10 +239,15 @@ impl Connection {
     }
 
     /// Has a task answer a request. What it holds is given back when the reply has been sent.
-    fn start(self: &Arc<Self>, id: u64, cx: Cx, request: Request, holds: Holds) {
+    fn start(self: &Arc<Self>, id: u64, cx: Cx, mut request: Request, holds: Holds) {
         let connection = Arc::clone(self);
+        let turn = self.member.known.turn(&mut request);
         tokio::spawn(async move {
+            if let Some(turn) = &turn {
+                turn.is_first().await;
+            }
             let reply = connection.answer(id, &cx, request).await;
+            drop(turn);
             // The client may use the number again once it has the reply.
             lock(&connection.running).remove(&id);
             if id != Frame::UNANSWERED {

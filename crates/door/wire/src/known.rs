@@ -3,10 +3,11 @@
 
 use outrigger_core::effects::Opening;
 use outrigger_core::ops::{Forget, OpenFlags, Release, ReleaseDir};
+use outrigger_core::order::{Kind, Order, Turn};
 use outrigger_core::reply::{Entry, Opened};
 use outrigger_core::{Errno, Handle, LockOwner, Node, Reply, Request, Result, Traverse, Visit, lock};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// The most nodes, and handles, that one connection has.
 pub(crate) const NODES: usize = 1 << 22;
@@ -25,13 +26,24 @@ struct State {
     ended: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Open {
     node: Node,
     /// How a file was opened; a directory has none.
     flags: Option<OpenFlags>,
     /// How often the tree has given out this handle.
     count: u32,
+    /// What is asked by way of it is done in the order in which it came.
+    order: Arc<Order>,
+}
+
+/// The last handle in a request: of a file that the request writes to, if it writes to one.
+struct ByHandle(Handle);
+
+impl Visit for ByHandle {
+    fn handle(&mut self, handle: &mut Handle) {
+        self.0 = *handle;
+    }
 }
 
 /// Looks at the numbers in a request.
@@ -84,6 +96,20 @@ impl Known {
         Ok(())
     }
 
+    /// The place of a request that has come among those about a file which this connection has open for writing. Reading has none.
+    pub(crate) fn turn(&self, request: &mut Request) -> Option<Turn> {
+        let kind = match request {
+            Request::Read(_) => return None,
+            Request::Write(_) => Kind::Write,
+            _ => Kind::Set,
+        };
+        let mut by = ByHandle(Handle::NONE);
+        request.traverse(&mut by);
+        let state = lock(&self.0);
+        let open = state.handles.get(&by.0).filter(|open| open.flags.is_some_and(OpenFlags::writes))?;
+        Some(open.order.turn(kind))
+    }
+
     /// Notes what a reply gives out.
     ///
     /// # Errors
@@ -108,7 +134,12 @@ impl Known {
         let Opening { node, flags } = request.opens().unwrap_or(Opening { node: None, flags: None });
         if let Some(opened) = opened.filter(|opened| opened.handle != Handle::NONE) {
             let node = node.or(entries.first().map(|entry| entry.node)).unwrap_or_default();
-            let open = state.handles.entry(opened.handle).or_insert(Open { node, flags, count: 0 });
+            let open = state.handles.entry(opened.handle).or_insert_with(|| Open {
+                node,
+                flags,
+                count: 0,
+                order: Arc::default(),
+            });
             open.count += 1;
         }
         Ok(())
@@ -125,7 +156,7 @@ impl Known {
         state.ended = true;
         let mut all = Vec::new();
         for (handle, open) in std::mem::take(&mut state.handles) {
-            all.extend((0..open.count).map(|_| release(handle, open)));
+            all.extend((0..open.count).map(|_| release(handle, &open)));
         }
         let nodes = std::mem::take(&mut state.nodes);
         all.extend(nodes.into_iter().map(|(node, count)| Forget { node, count }.into()));
@@ -146,7 +177,7 @@ impl State {
     }
 }
 
-fn release(handle: Handle, Open { node, flags, .. }: Open) -> Request {
+fn release(handle: Handle, &Open { node, flags, .. }: &Open) -> Request {
     match flags {
         Some(flags) => {
             Release { node, handle, flags, owner: LockOwner::default(), flock_release: true }.into()

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
@@ -78,7 +79,9 @@ impl Server {
     /// When the directory cannot be watched.
     pub fn new(options: Options) -> Result<Self> {
         let Options { service, runtime, release, one_user, directory } = options;
-        let (hub, abilities) = (Arc::<Hub>::default(), service.abilities());
+        // A connection keeps the order itself.
+        let abilities = Abilities { in_order: true, ..service.abilities() };
+        let hub = Arc::<Hub>::default();
         service.attach(Arc::new(FromTree(Arc::clone(&hub))));
         let watch = directory.map(Watch::new).transpose()?;
         let watching = watch.clone().map(|watch| {
@@ -108,10 +111,22 @@ impl Server {
     /// When they are neither.
     pub async fn serve(&self, input: OwnedFd, output: OwnedFd) -> io::Result<()> {
         let (reader, writer) = (descriptors::reader(input)?, descriptors::writer(output)?);
+        self.serve_stream(reader, writer, "standard input").await
+    }
+
+    /// The same for a client at the other end of a stream, which messages call `address`.
+    ///
+    /// # Errors
+    /// When the runtime is ending.
+    pub async fn serve_stream<R, W>(&self, reader: R, writer: W, address: &str) -> io::Result<()>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
         let permit = Arc::clone(&self.connections).acquire_owned().await;
-        let shared = Arc::clone(&self.shared);
+        let (shared, address) = (Arc::clone(&self.shared), address.to_owned());
         let served = tokio::spawn(async move {
-            connection::serve(shared, reader, writer, "standard input".to_owned()).await;
+            connection::serve(shared, reader, writer, address).await;
             drop(permit);
         });
         served.await.map_err(io::Error::other)

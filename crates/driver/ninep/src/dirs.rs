@@ -3,6 +3,7 @@
 //! the cookies of [`Ordered`] for ever. What they lead to is asked for, many names at a time, where attributes are wanted.
 
 use crate::inner::{Inner, is_above};
+use crate::near::{Goal, Trail};
 use crate::wire::Fault;
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
 use outrigger_core::{Attr, BoxFuture, Cx, Errno, Error, FileKind, Handle, Name, Node, Result};
@@ -122,16 +123,19 @@ impl Inner {
         size: u32,
     ) -> Result<DirentsPlus> {
         let (names, eof) = self.names(cx, (node, handle), cookie, (size as usize, DIRENT_PLUS)).await?;
-        let dir = self.files.table().path(node)?;
+        let uid = self.uid(cx);
         let mut entries = Vec::with_capacity(names.len());
         for part in names.chunks(AT_ONCE) {
             let find = |(_, item): &(u64, Item)| -> BoxFuture<'_, _> {
-                let names = [&dir[..], std::slice::from_ref(&item.name)].concat();
-                Box::pin(self.found(cx, names))
+                Box::pin(self.found(uid, node, item.name.clone()))
             };
             for ((cookie, item), found) in part.iter().zip(together(part.iter().map(find).collect()).await) {
                 let entry = match found {
-                    Ok(found) => self.entry(node, &item.name, found)?,
+                    Ok((found, trail)) => {
+                        let entry = self.entry(node, &item.name, found)?;
+                        trail.into_iter().for_each(|trail| self.near.keep(entry.node, trail));
+                        entry
+                    }
                     // It was removed meanwhile.
                     Err(error) if error.errno == Errno::ENOENT => continue,
                     Err(_) => name_only(item.ino, item.kind),
@@ -142,9 +146,9 @@ impl Inner {
         Ok(DirentsPlus { entries, eof })
     }
 
-    async fn found(&self, cx: &Cx, names: Vec<Name>) -> Result<(KnownFile, Attr)> {
-        let (uid, names) = (self.uid(cx), &names[..]);
-        self.with(uid, |session| async move { self.find(&session, uid, names).await }).await
+    async fn found(&self, uid: u32, dir: Node, name: Name) -> Result<((KnownFile, Attr), Option<Trail>)> {
+        let goal = Goal::Name(dir, &name);
+        self.with(uid, |session| async move { self.find(&session, uid, goal).await }).await
     }
 }
 

@@ -6,6 +6,7 @@ use crate::dirs::Dirs;
 use crate::files::is_misled;
 use crate::hidden::As;
 use crate::link::{Line, Place, Trees, text};
+use crate::near::{Goal, NearDirs, Trail};
 use crate::opened::{self, Files, OpenFile, Use};
 use crate::options::Options;
 use crate::wire::{Fault, Fid, Session};
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     /// Names of removed files that are open.
     pub(crate) silly: SillyNames,
     pub(crate) dirs: Dirs,
+    pub(crate) near: NearDirs,
     /// One after the other: appending asks for the size first.
     pub(crate) appends: NodeLocks,
 }
@@ -61,6 +63,7 @@ impl Inner {
         let uname = options.uname.clone().or(user).or_else(|| std::env::var("USER").ok());
         let mut inner = Inner {
             dirs: Dirs::default(),
+            near: NearDirs::default(),
             place,
             options,
             runtime,
@@ -91,43 +94,57 @@ impl Inner {
 
     async fn find_root(&self) -> Result<()> {
         let uid = self.own_user();
-        let (known, _) = self.with(uid, |session| async move { self.find(&session, uid, &[]).await }).await?;
+        let find = |session| async move { self.find(&session, uid, Goal::Node(Node::ROOT)).await };
+        let ((known, _), _) = self.with(uid, find).await?;
         if known.kind != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
         self.files.note(Node::ROOT, known)
     }
 
-    /// What has these names, and how it looks.
+    /// What there is, and how it looks; of a directory how it was found, too.
     pub(crate) async fn find(
         &self,
         session: &Arc<Session>,
         uid: u32,
-        names: &[Name],
-    ) -> Result<(KnownFile, Attr), Fault> {
-        let Some((root, names)) = self.start(session, uid, names).await? else { return Ok(above(names)?) };
-        let (_, attrs) = session.look(root, &names).await?;
-        Ok((convert::known(&attrs)?, convert::attr(&attrs)))
-    }
-
-    /// The names that lead to a node from the root, and what it is.
-    pub(crate) fn place_of(&self, node: Node) -> Result<(Vec<Name>, Option<KnownFile>)> {
-        Ok((self.files.table().path(node)?, self.files.get(node)))
+        goal: Goal<'_>,
+    ) -> Result<((KnownFile, Attr), Option<Trail>), Fault> {
+        loop {
+            let way = match self.way(session, uid, goal).await? {
+                Ok(way) => way,
+                Err(path) => return Ok((above(&path)?, None)),
+            };
+            match session.look(way.from, &way.names).await {
+                Err(fault) if is_stale(&fault) && self.is_astray(&way, &fault) => {}
+                looked => {
+                    let (fid, told) = looked?;
+                    let (known, path) = (convert::known(&told)?, way.path);
+                    let is_dir = known.kind == FileKind::Directory && !path.is_empty();
+                    let trail = is_dir.then_some(Trail { uid, path, fid });
+                    return Ok(((known, convert::attr(&told)), trail));
+                }
+            }
+        }
     }
 
     /// The attributes of a node that has a name.
     async fn look(&self, session: &Arc<Session>, uid: u32, node: Node) -> Result<ninep::Attrs, Fault> {
         loop {
-            let (names, known) = self.place_of(node)?;
-            let Some((root, rest)) = self.start(session, uid, &names).await? else {
+            let known = self.files.get(node);
+            let Ok(way) = self.way(session, uid, Goal::Node(node)).await? else {
                 return Err(refused_above());
             };
-            let looked = session.look(root, &rest).await.and_then(|(_, attrs)| {
+            let looked = match &way.names[..] {
+                [] => session.attrs(way.from).await,
+                names => session.look(way.from, names).await.map(|(_, attrs)| attrs),
+            };
+            let looked = looked.and_then(|attrs| {
                 convert::known(&attrs)?;
                 is_it(known, Some(attrs.qid)).map(|()| attrs)
             });
             match looked {
-                Err(fault) if self.has_another_name(node, &names, &fault) => {}
+                Err(fault) if self.is_astray(&way, &fault) => {}
+                Err(fault) if self.has_another_name(node, &way.path, &fault) => {}
                 looked => return looked,
             }
         }
@@ -136,13 +153,14 @@ impl Inner {
     /// A fid of a node.
     pub(crate) async fn reach(&self, session: &Arc<Session>, uid: u32, node: Node) -> Result<Fid, Fault> {
         loop {
-            let (names, known) = self.place_of(node)?;
-            let Some((root, rest)) = self.start(session, uid, &names).await? else {
+            let known = self.files.get(node);
+            let Ok(way) = self.way(session, uid, Goal::Walk(node)).await? else {
                 return Err(refused_above());
             };
-            let walked = session.walk_to(root, &rest).await;
+            let walked = session.walk_to(way.from, &way.names).await;
             match walked.and_then(|(fid, qid)| is_it(known, qid).map(|()| fid)) {
-                Err(fault) if self.has_another_name(node, &names, &fault) => {}
+                Err(fault) if self.is_astray(&way, &fault) => {}
+                Err(fault) if self.has_another_name(node, &way.path, &fault) => {}
                 reached => return reached,
             }
         }
@@ -179,28 +197,27 @@ impl Inner {
 
     /// What `name` in `dir` leads to at the server.
     pub(crate) async fn look_up(&self, uid: u32, dir: Node, name: &Name) -> Result<(KnownFile, Attr)> {
-        let mut names = self.files.table().path(dir)?;
-        names.push(name.clone());
-        let names = &names[..];
-        self.with(uid, |session| async move { self.find(&session, uid, names).await }).await
+        let find = |session| async move { self.find(&session, uid, Goal::Name(dir, name)).await };
+        self.with(uid, find).await.map(|(found, _)| found)
     }
 
     /// What `name` in `dir` leads to, with a reference.
     pub(crate) async fn lookup(&self, cx: &Cx, dir: Node, name: &Name) -> Result<Entry> {
-        let (mut names, known) = self.place_of(dir)?;
-        if known.is_some_and(|known| known.kind != FileKind::Directory) {
+        if self.files.get(dir).is_some_and(|known| known.kind != FileKind::Directory) {
             return Err(Errno::ENOTDIR.into());
         }
-        names.push(name.clone());
-        let (uid, names) = (self.uid(cx), &names[..]);
+        let uid = self.uid(cx);
         if self.silly_rename(uid).has(dir, name) {
             return Err(Errno::ENOENT.into());
         }
         let asked = moment();
-        let find = async |session: Arc<Session>| Ok((self.find(&session, uid, names).await?, session));
+        let find = async |session: Arc<Session>| {
+            Ok((self.find(&session, uid, Goal::Name(dir, name)).await?, session))
+        };
         match self.with(uid, find).await {
-            Ok((found, session)) => {
+            Ok(((found, trail), session)) => {
                 let entry = self.entry(dir, name, found)?;
+                trail.into_iter().for_each(|trail| self.near.keep(entry.node, trail));
                 self.saw(&session, entry.node, &entry.attr, asked);
                 Ok(entry)
             }
@@ -328,4 +345,8 @@ fn is_it(known: Option<KnownFile>, qid: Option<Qid>) -> Result<(), Fault> {
         }
         _ => Ok(()),
     }
+}
+
+fn is_stale(fault: &Fault) -> bool {
+    matches!(fault, Fault::Known(error) if error.errno == Errno::ESTALE)
 }

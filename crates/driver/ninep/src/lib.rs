@@ -9,6 +9,7 @@
 //! | `wire.rs` | a connection: version, tags, fids, calls, walks |
 //! | `link.rs` | where a server is; connecting, also again; what it calls its trees |
 //! | `inner.rs` | finding files, attributes |
+//! | `near.rs` | where walks begin |
 //! | `names.rs` | making, moving and removing names |
 //! | `hidden.rs` | files that are removed while they are open |
 //! | `files.rs` | opening, reading, writing, attributes, extended attributes |
@@ -18,7 +19,8 @@
 //!
 //! # What is asked
 //!
-//! Each request walks from the root to its file (`Twalk`, 16 names at a time), and gives the fid back (`Tclunk`) without waiting for the answer.
+//! Each request walks to its file (`Twalk`, 16 names at a time), from the nearest directory that was found a moment ago or from the root, and gives the
+//! fid back (`Tclunk`) without waiting for the answer.
 //! `Tgetattr` goes out with the walk. A server that begins with it before the walk is done, as diod does, answers with an error, or with the
 //! attributes of another file, which its `qid` tells; it is asked behind the walk from then on. So a lookup takes one round trip, or two, and
 //! so do the attributes of up to 256 names of a directory, since a listing has none (`Treaddir`). Open files keep fids of their own.
@@ -64,6 +66,7 @@ mod hidden;
 mod inner;
 mod link;
 mod names;
+mod near;
 mod opened;
 mod ops;
 mod options;

@@ -318,24 +318,28 @@ impl Session {
     /// A server may begin with that before it has walked. Then it answers with an error, or with the attributes of what it has come to on its
     /// way, which are not those of the file that the walk has led to: they are asked for again.
     pub(crate) async fn look(self: &Arc<Self>, from: u32, names: &[Text]) -> Result<(Fid, Attrs), Fault> {
-        let ask = |fid: &Fid| self.ask(Tgetattr { fid: fid.number, mask: AttrMask::BASIC });
         if !self.is_in_order.load(Ordering::Relaxed) || names.len() > WALK_MAX {
             let (fid, _) = self.walk_to(from, names).await?;
-            let told = ask(&fid).await?;
-            return Ok((fid, told.attrs));
+            let told = self.attrs(fid.number).await?;
+            return Ok((fid, told));
         }
         let fid = self.fid().await?;
-        let (walked, early) = tokio::join!(self.step(from, &fid, names), ask(&fid));
+        let (walked, early) = tokio::join!(self.step(from, &fid, names), self.attrs(fid.number));
         let qid = walked?;
         let told = match early {
-            Ok(told) if qid.is_none_or(|qid| qid.path == told.attrs.qid.path) => told,
+            Ok(told) if qid.is_none_or(|qid| qid.path == told.qid.path) => told,
             Err(lost @ Fault::Lost(_)) => return Err(lost),
             _ => {
                 self.is_in_order.store(false, Ordering::Relaxed);
-                ask(&fid).await?
+                self.attrs(fid.number).await?
             }
         };
-        Ok((fid, told.attrs))
+        Ok((fid, told))
+    }
+
+    /// What is known of the file of a fid.
+    pub(crate) async fn attrs(&self, fid: u32) -> Result<Attrs, Fault> {
+        self.ask(Tgetattr { fid, mask: AttrMask::BASIC }).await.map(|told| told.attrs)
     }
 
     /// The fid and the identity of what `names` below a fid lead to, one below the other.

@@ -4,7 +4,7 @@
 mod support;
 
 use outrigger_conformance::{Direct, Flags, Subject};
-use outrigger_core::ops::{GetAttr, Lookup, Open, OpenFlags};
+use outrigger_core::ops::{GetAttr, Lookup, MkDir, Open, OpenFlags, Unlink};
 use outrigger_core::{Credentials, Cx, Driver, Errno, HeapKeep, Keep, Name, Node, Serve};
 use outrigger_remote::Line;
 use std::fs;
@@ -278,4 +278,42 @@ fn a_file_is_found_by_the_name_that_another_client_has_left_it() {
             .expect("opened");
         [one, two].iter().for_each(|path| _ = fs::remove_file(path));
     }
+}
+
+/// diod finds the files of a fid by the path that has led to it.
+#[test]
+fn a_directory_that_this_client_has_moved_is_the_same_and_another_one_may_have_its_name() {
+    let Some(far) = far() else { return };
+    let (near, root) = (far.direct(), far.server.root());
+    fs::create_dir_all(root.join("d/sub")).expect("made");
+    fs::write(root.join("d/sub/f"), "old").expect("written");
+    assert_eq!(read(&near, "d/sub/f"), b"old");
+    near.rename(Path::new("d"), Path::new("e"), Default::default()).expect("renamed");
+    near.mkdir(Path::new("d"), 0o755).expect("made");
+    near.mkdir(Path::new("d/sub"), 0o755).expect("made");
+    assert_eq!(near.stat(Path::new("d/sub/f")).map(drop), Err(Errno::ENOENT));
+    assert_eq!(read(&near, "e/sub/f"), b"old");
+    near.unlink(Path::new("e/sub/f")).expect("removed");
+    near.rmdir(Path::new("e/sub")).expect("removed");
+    assert!(root.join("d/sub").exists() && !root.join("e/sub").exists());
+}
+
+#[test]
+fn a_directory_that_took_the_name_of_another_one_is_not_changed_in_its_place() {
+    let Some(far) = far() else { return };
+    let (near, root) = (far.connect_to(far.server.port(), &[], None).expect("connected"), far.server.root());
+    let cx = Cx::new(1, Credentials::ROOT, "test");
+    let [name, file, new] = ["d", "f", "new"].map(|name| Name::try_from(name).expect("a name"));
+    fs::create_dir(root.join("d")).expect("made");
+    let find = near.lookup(&cx, Lookup { dir: Node::ROOT, name });
+    let dir = far.runtime.handle().block_on(find).expect("found").node;
+    fs::rename(root.join("d"), root.join("e")).expect("renamed");
+    fs::create_dir(root.join("d")).expect("made");
+    fs::write(root.join("d/f"), "of another directory").expect("written");
+    let removed = far.runtime.handle().block_on(near.unlink(&cx, Unlink { dir, name: file }));
+    assert_eq!(removed.expect_err("another directory").errno, Errno::ESTALE);
+    let make = MkDir { dir, name: new, mode: 0o755, umask: 0, initial: None };
+    let made = far.runtime.handle().block_on(near.mkdir(&cx, make));
+    assert_eq!(made.expect_err("another directory").errno, Errno::ESTALE);
+    assert!(root.join("d/f").exists() && !root.join("d/new").exists());
 }

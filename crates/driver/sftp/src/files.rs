@@ -5,7 +5,6 @@ use crate::attr::looks;
 use crate::fault::Fault;
 use crate::inner::Inner;
 use crate::link::Again;
-use crate::order::{Kind, Order};
 use crate::origin::Kept as UnsyncedBy;
 use crate::pending_create::PendingCreate;
 use crate::read::read_range;
@@ -14,6 +13,7 @@ use crate::slots::{Held, Slot, open};
 use bytes::Bytes;
 use outrigger_core::attr::without_set_id;
 use outrigger_core::ops::{OpenFlags, Read, Write};
+use outrigger_core::order::{Kind, Order};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result, lock};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, Times};
@@ -50,7 +50,7 @@ pub(crate) struct OpenFile {
     /// It is read by the other handle.
     reads_by_other: AtomicBool,
     /// Writes and settings of attributes by this handle.
-    pub(crate) order: Order,
+    pub(crate) order: Arc<Order>,
     /// Its times when they were last seen.
     seen: Mutex<Option<Times>>,
     /// There is another file now where it was when its connection was lost.
@@ -93,7 +93,7 @@ impl OpenFile {
             content: Arc::clone(content),
             asked: tokio::sync::Mutex::new(asked),
             reads_by_other: AtomicBool::new(false),
-            order: Order::default(),
+            order: Arc::default(),
             seen: Mutex::default(),
             dead: AtomicBool::new(false),
             compared: Mutex::default(),

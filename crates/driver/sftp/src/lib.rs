@@ -104,7 +104,6 @@ mod names;
 mod opened;
 mod ops;
 mod options;
-mod order;
 mod origin;
 mod pending_create;
 mod read;

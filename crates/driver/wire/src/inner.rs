@@ -2,9 +2,10 @@
 //! The tree as it outlives connections: its nodes and open files, and the connection there is now.
 
 use crate::options::Options;
-use crate::place::{Place, advised};
+use crate::place::Dial;
 use crate::session::{Fault, Notices, Session, Start};
 use outrigger_core::ops::OpenFlags;
+use outrigger_core::order::Order;
 use outrigger_core::reply::Attrs;
 use outrigger_core::wire::peer;
 use outrigger_core::{
@@ -30,11 +31,15 @@ const NOT_ASKED: OpSet = OpSet::of(&[
     OpCode::ReleaseDir,
 ]);
 
+/// The other side works on 256 requests at once, so that a level of a tree takes one round trip.
+const PARALLEL: Parallel = Parallel { reads: 64, listings: 240 };
+
 /// An open file, and what it is called by the last connection that it was used by.
 pub(crate) struct OpenFile {
     pub(crate) node: Node,
     pub(crate) flags: OpenFlags,
     pub(crate) by: Mutex<Option<(u64, Handle)>>,
+    pub(crate) order: Arc<Order>,
 }
 
 /// What is known of the connection.
@@ -49,7 +54,7 @@ enum Present {
 
 /// What making a connection needs.
 struct Dialer {
-    place: Place,
+    to: Box<dyn Dial>,
     options: Options,
     runtime: Arc<dyn Runtime>,
     outage: Outage,
@@ -89,7 +94,7 @@ pub(crate) fn identity(attr: &Attr) -> Result<KnownFile> {
 
 impl Inner {
     pub(crate) async fn connect(
-        place: Place,
+        to: Box<dyn Dial>,
         options: Options,
         runtime: Arc<dyn Runtime>,
         keep: Option<Arc<dyn Keep>>,
@@ -97,12 +102,17 @@ impl Inner {
         let keep = keep.as_deref();
         let files = HandleTable::open(keep)?;
         let open = OpenFiles::open(keep, |_, was, _| {
-            Arc::new(OpenFile { node: was.node, flags: was.flags, by: Mutex::default() })
+            Arc::new(OpenFile {
+                node: was.node,
+                flags: was.flags,
+                by: Mutex::default(),
+                order: Arc::default(),
+            })
         })?;
         let known = files.get(Node::ROOT);
         let outage = if known.is_some() { Outage::after_takeover() } else { Outage::new(false) };
         let dialer = Arc::new(Dialer {
-            place,
+            to,
             options,
             runtime,
             outage,
@@ -115,7 +125,7 @@ impl Inner {
         if let Some(root) = *lock(&dialer.root) {
             files.note(Node::ROOT, root)?;
         }
-        let abilities = abilities(&dialer.place, &session);
+        let abilities = abilities(&*dialer.to, &session);
         Ok(Inner { dialer, files, open, abilities })
     }
 
@@ -146,10 +156,10 @@ impl Inner {
 }
 
 /// What this tree is like.
-fn abilities(place: &Place, session: &Session) -> Abilities {
+fn abilities(to: &dyn Dial, session: &Session) -> Abilities {
     let mut abilities = Abilities {
-        parallel: Parallel { reads: 16, listings: 8 },
-        ..Abilities::new("wire", place.shown(), session.spoken.union(OpSet::of(&[OpCode::Locate])))
+        parallel: PARALLEL,
+        ..Abilities::new("wire", to.shown(), session.spoken.union(OpSet::of(&[OpCode::Locate])))
     };
     peer::take_facts(&mut abilities, &session.offered.facts);
     Abilities {
@@ -198,7 +208,7 @@ impl Dialer {
 
     /// Tries once.
     async fn once(&self) -> Result<Arc<Session>> {
-        let connected = self.place.connect(&self.options).await?;
+        let connected = self.to.dial().await?;
         let start = Start {
             number: self.sessions.fetch_add(1, Ordering::Relaxed),
             release: env!("CARGO_PKG_VERSION"),
@@ -207,7 +217,7 @@ impl Dialer {
             limits: (self.options.connect_timeout, self.options.timeout),
         };
         let started = Session::start(connected, &start).await;
-        let (session, connection, carrier) = started.map_err(|error| advised(&self.place, error))?;
+        let (session, connection, carrier) = started.map_err(|error| self.to.advised(error))?;
         let (session, ended) = (Arc::new(session), session_end);
         let served = session.mux.clone();
         self.runtime.spawn(Box::pin(async move {
@@ -234,7 +244,7 @@ impl Dialer {
         }
         match *lock(&self.root).get_or_insert(now) {
             before if before == now => Ok(()),
-            _ => Err(Errno::ESTALE.because(format!("{} serves another tree now", self.place.shown()))),
+            _ => Err(Errno::ESTALE.because(format!("{} serves another tree now", self.to.shown()))),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | `session.rs` | a connection: what is agreed, requests, notices |
 //! | `numbers.rs` | what the other side of a connection calls nodes |
 //! | `inner.rs` | what outlives connections; making a new one |
+//! | `pieces.rs` | content in pieces that suit the line |
 //! | `requests.rs` | from our numbers to theirs and back |
 //!
 //! Requests cross as they are, side by side. So whatever the tree at the other side can do this one can, but for locks, poll, ioctl
@@ -29,15 +30,18 @@
 mod inner;
 mod numbers;
 mod options;
+mod pieces;
 mod place;
 mod requests;
 mod session;
 
 pub use options::{OPTIONS, Options};
+pub use outrigger_toolkit_remote::Carrier;
+pub use place::{Connected, Dial};
 
 use crate::inner::Inner;
 use crate::options::is_dangerous;
-use crate::place::Place;
+use crate::place::{Place, To};
 use outrigger_core::ops::{Locate, OpenFlags, Release};
 use outrigger_core::registry::{DriverInfo, Follows, Given, Lasts, Scheme, Site};
 use outrigger_core::{
@@ -82,7 +86,8 @@ fn open(
     given.apply(&mut |key, value| options.set(key, value))?;
     let place = parse(at.strip_suffix("//").unwrap_or(at))?;
     let (runtime, keep) = (Arc::clone(site.runtime), site.keep.cloned());
-    let opened = site.wait_for(async move { Inner::connect(place, options, runtime, keep).await })?;
+    let to = Box::new(To { place, options: options.clone() });
+    let opened = site.wait_for(async move { Inner::connect(to, options, runtime, keep).await })?;
     Ok(Arc::new(Wire(Arc::new(opened))))
 }
 
@@ -105,7 +110,21 @@ impl Wire {
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<Self> {
         let place = if scheme == "ssh" { Place::ssh(at)? } else { Place::wire(at)? };
-        Inner::connect(place, options, runtime, keep).await.map(|inner| Wire(Arc::new(inner)))
+        let to = Box::new(To { place, options: options.clone() });
+        Wire::over(to, options, runtime, keep).await
+    }
+
+    /// What is served where connections of `to` lead.
+    ///
+    /// # Errors
+    /// As [`Wire::connect`].
+    pub async fn over(
+        to: Box<dyn Dial>,
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+        keep: Option<Arc<dyn Keep>>,
+    ) -> Result<Self> {
+        Inner::connect(to, options, runtime, keep).await.map(|inner| Wire(Arc::new(inner)))
     }
 
     /// Closing waits for nothing, but where files are stored as a whole when they are closed.
@@ -155,7 +174,14 @@ impl Service for Wire {
         if !inner.abilities.ops.has(request.op()) {
             return Answer::error(Errno::ENOSYS);
         }
-        Answer::later(async move { inner.ask(cx, &request).await.unwrap_or_else(Reply::Error) })
+        Answer::later(async move {
+            let done = match request {
+                Request::Read(op) => inner.read(cx, op).await,
+                Request::Write(op) => inner.write(cx, op).await,
+                request => inner.ask(cx, &request).await,
+            };
+            done.unwrap_or_else(Reply::Error)
+        })
     }
 
     fn abilities(&self) -> Abilities {

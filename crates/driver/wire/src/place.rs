@@ -20,11 +20,50 @@ pub(crate) enum Place {
 }
 
 /// A connection on which nothing has been said yet.
-pub(crate) struct Connected {
-    pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
-    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+pub struct Connected {
+    /// What the other side says.
+    pub reader: Box<dyn AsyncRead + Send + Unpin>,
+    /// What is said to it.
+    pub writer: Box<dyn AsyncWrite + Send + Unpin>,
     /// What carries it, and may know why it ended.
-    pub(crate) carrier: Box<dyn Carrier>,
+    pub carrier: Box<dyn Carrier>,
+}
+
+/// Makes connections to a tree that is served. Called again when a connection was lost.
+pub trait Dial: Send + Sync {
+    /// A new connection. Called with a tokio runtime around it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn dial(&self) -> BoxFuture<'_, Result<Connected>>;
+
+    /// Where the tree is served, as a LOCATION has it.
+    fn shown(&self) -> String;
+
+    /// Why nothing could be agreed on a new connection, with what to do about it.
+    fn advised(&self, error: Error) -> Error {
+        error
+    }
+}
+
+/// Connects to a place as options say.
+pub(crate) struct To {
+    pub(crate) place: Place,
+    pub(crate) options: Options,
+}
+
+impl Dial for To {
+    fn dial(&self) -> BoxFuture<'_, Result<Connected>> {
+        Box::pin(self.place.connect(&self.options))
+    }
+
+    fn shown(&self) -> String {
+        self.place.shown()
+    }
+
+    fn advised(&self, error: Error) -> Error {
+        advised(&self.place, error)
+    }
 }
 
 /// A socket has nothing to say about its end.
@@ -69,7 +108,7 @@ impl Place {
     }
 
     /// As a LOCATION has it.
-    pub(crate) fn shown(&self) -> String {
+    fn shown(&self) -> String {
         match self {
             Place::Unix(path) => format!("wire:unix:{}", path.display()),
             Place::Ssh { host, port: Some(port) } => format!("ssh://{host}:{port}/"),
@@ -81,7 +120,7 @@ impl Place {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) async fn connect(&self, options: &Options) -> Result<Connected> {
+    async fn connect(&self, options: &Options) -> Result<Connected> {
         match self {
             Place::Unix(path) => {
                 let what = format!("connecting to {}", path.display());
@@ -124,7 +163,7 @@ fn far_command(options: &Options) -> String {
 }
 
 /// The same error with the host, and with what to do where the host has no outrigger, which its shell says, or ssh does not know its key.
-pub(crate) fn advised(place: &Place, error: Error) -> Error {
+fn advised(place: &Place, error: Error) -> Error {
     let why = error.why();
     let is_missing =
         ["not found", "No such file or directory", "status 127", "exit status: 127", "Unknown command"];

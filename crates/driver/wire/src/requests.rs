@@ -4,6 +4,7 @@
 use crate::inner::{Inner, OpenFile, identity};
 use crate::session::{Fault, Session};
 use outrigger_core::ops::{Forget, OpenFlags, RenameFlags, Walk};
+use outrigger_core::order::{Kind, Turn};
 use outrigger_core::paths::subjects;
 use outrigger_core::rebind::{Bindings, Missing, bind, reopen};
 use outrigger_core::reply::{Entry, Opened, Ttl};
@@ -46,17 +47,30 @@ impl Visit for Sizes {
 impl Inner {
     /// Asks by the connection there is, and again by another one where that is lost before a change was sent.
     pub(crate) async fn ask(&self, cx: &Cx, request: &Request) -> Result<Reply> {
-        let done = repeated(|_| self.attempt(cx, request)).await;
+        // Before anything is waited for: the order is that of the calls.
+        let turn = self.turn(request);
+        let done = repeated(|_| self.attempt(cx, request, turn.as_ref())).await;
         done.map_err(|fault| match fault {
             Fault::Lost(error) | Fault::Known(error) => error,
             Fault::Refused(never) => match never {},
         })
     }
 
-    async fn attempt(&self, cx: &Cx, request: &Request) -> Result<Reply, Fault> {
+    /// The place of a request in what is done by its handle, where the other side keeps that.
+    fn turn(&self, request: &Request) -> Option<Turn> {
+        let (kind, handle) = match request {
+            Request::Write(op) => (Kind::Write, op.handle),
+            Request::SetAttr(op) => (Kind::Set, op.handle?),
+            _ => return None,
+        };
+        let file = self.open.get(handle).ok().filter(|_| self.abilities.in_order)?;
+        Some(file.order.turn(kind))
+    }
+
+    async fn attempt(&self, cx: &Cx, request: &Request, turn: Option<&Turn>) -> Result<Reply, Fault> {
         let session = self.session().await?;
         let bound = self.bound(&session, cx, request).await?;
-        let reply = session.ask(cx, self.runtime(), bound).await?;
+        let reply = session.ask_in_turn(cx, self.runtime(), bound, turn).await?;
         Ok(self.learn(&session, cx, request, reply))
     }
 
@@ -192,7 +206,8 @@ impl Inner {
     ) -> Result<()> {
         let flags = request.opens().and_then(|opens| opens.flags).unwrap_or(OpenFlags::empty());
         let by = Mutex::new(Some((session.number, opened.handle)));
-        let file = OpenFile { node, flags: flags - (OpenFlags::TRUNC | OpenFlags::EXCL), by };
+        let flags = flags - (OpenFlags::TRUNC | OpenFlags::EXCL);
+        let file = OpenFile { node, flags, by, order: Arc::default() };
         let own = (cx.slot == Cx::NO_SLOT, [0; 4]);
         opened.handle = self.open.add(node, file.flags, own, |_, ()| Arc::new(file))?;
         Ok(())

@@ -5,6 +5,7 @@ use crate::numbers::Numbers;
 use crate::place::Connected;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::ops::{Forget, GetAttr};
+use outrigger_core::order::Turn;
 use outrigger_core::wire::peer::{self, Offered, Wanted};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame};
 use outrigger_core::{Class, Clock, Cx, Errno, Error, Node, Notify, OpSet, Reply, Request, Result, Wire};
@@ -14,6 +15,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// Why something was not done: the other side says so, or the connection was lost.
@@ -131,6 +133,20 @@ impl Session {
     /// # Errors
     /// `Lost` when it may be asked again on another connection; a change that may have been made is `EIO`.
     pub(crate) async fn ask(&self, cx: &Cx, clock: &dyn Clock, request: Request) -> Result<Reply, Fault> {
+        self.ask_in_turn(cx, clock, request, None).await
+    }
+
+    /// The same for what has a place in an order: it sets out when everything before it has, by the same way.
+    ///
+    /// # Errors
+    /// As [`Session::ask`].
+    pub(crate) async fn ask_in_turn(
+        &self,
+        cx: &Cx,
+        clock: &dyn Clock,
+        request: Request,
+        turn: Option<&Turn>,
+    ) -> Result<Reply, Fault> {
         let left = cx.deadline.map(|deadline| deadline.saturating_sub(clock.monotonic()).as_millis());
         let within = left.map(|millis| u32::try_from(millis).unwrap_or(u32::MAX));
         let (is_change, must_end, op) = (request.class() == Class::Change, request.must_end(), request.op());
@@ -140,15 +156,21 @@ impl Session {
         };
         let body = Body::Request { cred: cx.cred.clone(), within, request };
         let frame = Frame { id: Frame::UNANSWERED, body }.encode().map_err(Fault::Known)?;
-        let frame = BytesMut::from(Bytes::from(frame));
+        let mut frame = BytesMut::from(Bytes::from(frame));
         let packet = match frame.len().max(moved) {
-            len if len > SMALL => Packet::bulk(frame, Bytes::new(), len),
+            len if len > SMALL => {
+                // What is in the body counts as content that the line has carried.
+                let body = frame.split_off(NUMBER.end).freeze();
+                Packet::bulk(frame, body, len)
+            }
+            // What goes first would overtake a write.
+            _ if turn.is_some_and(|turn| !turn.is_calm()) => Packet::bulk(frame, Bytes::new(), 0),
             _ => Packet::first(frame),
         };
-        let call = self.mux.call(packet);
-        let answered = match must_end {
-            true => call.await,
-            false => match cx.cancel.unless_raised(call).await {
+        let answered = match turn {
+            Some(turn) => self.call_in_turn(packet, turn).await,
+            None if must_end => self.mux.call(packet).await,
+            None => match cx.cancel.unless_raised(self.mux.call(packet)).await {
                 Some(answered) => answered,
                 None => return Err(Errno::EINTR.into()),
             },
@@ -162,6 +184,16 @@ impl Session {
                 Err(Fault::Known(Errno::EPROTO.because(why)))
             }
         }
+    }
+
+    async fn call_in_turn(&self, packet: Packet, turn: &Turn) -> Result<Bytes, NoReply> {
+        turn.comes(self.number).await;
+        let (sender, answered) = oneshot::channel();
+        // The caller may be gone.
+        self.mux.call_then(packet, move |reply| drop(sender.send(reply))).await;
+        turn.sent(self.number);
+        let gone = |_| Err(NoReply::Lost { why: "the connection is gone".into(), sent: true });
+        answered.await.unwrap_or_else(gone)
     }
 
     /// Sends a request without waiting for its reply.

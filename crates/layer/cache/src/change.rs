@@ -36,8 +36,8 @@ struct PriorLookup {
 enum Knowledge {
     /// Attributes of the nodes it mentions.
     Attributes,
-    /// A file appears under a name; which one, if it existed before.
-    Appears(Place, Option<Node>),
+    /// A file appears under a name, and whether it is a new one; which one, if it existed before.
+    Appears(Place, bool, Option<Node>),
     /// A file, or a directory, disappears from a name, which led there.
     Disappears(Place, bool, PriorLookup),
     /// A file moves from one name to another; what both led to before.
@@ -51,7 +51,9 @@ impl Knowledge {
         let of_names = request.effects().into_iter().find_map(|effect| match effect {
             Effect::Adds { dir, name, file } => {
                 let existed = if let Added::Existing(node) = file { Some(node) } else { None };
-                Some(Knowledge::Appears((dir, name.clone()), existed))
+                let is_new = matches!(file, Added::New { exclusive: true, .. })
+                    || matches!(PriorLookup::by(table, dir, name, now).fresh, What::Absent);
+                Some(Knowledge::Appears((dir, name.clone()), is_new, existed))
             }
             Effect::Removes { dir, name, directory } => {
                 let prior = PriorLookup::by(table, dir, name, now);
@@ -154,7 +156,7 @@ impl PendingChange<'_> {
         match &self.knowledge {
             Knowledge::Nothing => {}
             Knowledge::Attributes => self.learn_attributes(table, ended, reply),
-            Knowledge::Appears((dir, name), existed) => {
+            Knowledge::Appears((dir, name), is_new, existed) => {
                 table.invalidate_attr(*dir);
                 // It has a link more, also where the reply crossed another change of the file and is not used.
                 existed.iter().for_each(|&node| table.invalidate_attr(node));
@@ -163,7 +165,12 @@ impl PendingChange<'_> {
                     Reply::Created(created) if created.opened.how.contains(OpenHow::PENDING_CREATE) => {
                         self.learn_pending(table, ended, (*dir, name), &mut created.entry);
                     }
-                    Reply::Created(created) => self.appears(table, ended, (*dir, name), &mut created.entry),
+                    Reply::Created(created) => {
+                        self.appears(table, ended, (*dir, name), &mut created.entry);
+                        if *is_new {
+                            table.has_no_capability(created.entry.node, self.inner.now());
+                        }
+                    }
                     _ => self.doubt(table, Doubt::All),
                 }
             }

@@ -96,7 +96,7 @@ impl Table {
                 alone.push(node);
             }
             record.changed = last;
-            record.xattrs = None;
+            (record.xattrs, record.no_capability_until) = (None, 0);
         }
         let at = self.altering.iter().position(|other| other.number == number);
         let crossed = at.is_some_and(|at| self.altering.swap_remove(at).crossed);
@@ -118,7 +118,7 @@ impl Table {
         let last = self.last;
         match self.record(node) {
             Some(record) => {
-                (record.attr_until, record.changed) = (0, last);
+                (record.attr_until, record.changed, record.no_capability_until) = (0, last, 0);
                 if let Some(file) = &record.file {
                     lock(&file.delayed).forget_predicted();
                     lock(&file.content).until = 0;

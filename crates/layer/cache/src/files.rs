@@ -158,6 +158,7 @@ impl Inner {
         let file = table.file(node, now);
         table.pin(node);
         drop(table);
+        let flushes = !opened.how.contains(OpenHow::NO_FLUSH);
         if flags.writes() && writes != Writes::Through {
             // close(2) writes what was written, or begins to, and returns the errors that are known.
             opened.how -= OpenHow::NO_FLUSH;
@@ -169,7 +170,7 @@ impl Inner {
         opened.how = (opened.how - OpenHow::KEEP_CACHE) | keep_cache(&mut content, fresh);
         drop(content);
         let open = OpenFile::new(node, opened.handle, file, Some(flags), direct);
-        self.handles.add_file(open.with_age(age));
+        self.handles.add_file(open.opened(age, flushes));
     }
 
     /// Synchronises a file. It fails with what was lost of it and not reported, by whatever open file.
@@ -177,7 +178,7 @@ impl Inner {
         let node = op.node;
         let open = self.handles.file(node, op.handle).filter(|open| open.delays());
         let file = open.as_ref().map(|open| Arc::clone(&open.file)).or_else(|| self.writeback.file(node));
-        if file.is_none() && !self.is_being_closed(node) && self.writeback.error_of(node).is_none() {
+        if file.is_none() && !self.is_being_closed(node) && self.writeback.losses.error_of(node).is_none() {
             return self.storing(node, self.pass(cx, op.into()));
         }
         Answer::later(async move {
@@ -189,7 +190,7 @@ impl Inner {
             let reply = self.storing(node, self.pass(cx, op.into())).await;
             let error =
                 open.and_then(|open| lock(&open.file.delayed).fsync_error(&mut lock(&open.errors_seen)));
-            let Some(error) = error.or_else(|| self.writeback.error_of(node)) else { return reply };
+            let Some(error) = error.or_else(|| self.writeback.losses.error_of(node)) else { return reply };
             self.writeback.reported(node);
             Reply::Error(error)
         })

@@ -71,6 +71,7 @@ mod inner;
 mod list;
 mod log;
 mod lookup;
+mod losses;
 mod lru;
 mod moment;
 mod names;
@@ -91,8 +92,8 @@ mod writeback;
 mod xattrs;
 
 pub use disk::{Block, Disk, DiskUsage};
+pub use losses::Lost;
 pub use options::{Different, OPTIONS, Options, Policy, Ttls, Writes};
-pub use writeback::Lost;
 
 use closing::kept_closes;
 use inner::Inner;
@@ -270,12 +271,12 @@ impl Control {
 
     /// The files of which writes failed that had been answered, and why, as far as no program got the error.
     pub fn lost(&self) -> Vec<Lost> {
-        self.0.writeback.lost()
+        self.0.writeback.losses.all()
     }
 
     /// Those of them that this has not returned before: a file is returned again only when more of it is lost.
     pub fn lost_since(&self) -> Vec<Lost> {
-        self.0.writeback.lost_since()
+        self.0.writeback.losses.since()
     }
 
     /// How much is remembered.

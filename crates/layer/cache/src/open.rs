@@ -63,6 +63,8 @@ pub(crate) struct OpenFile {
     pub(crate) errors_seen: Mutex<ErrorsSeen>,
     /// How old the file was when it was opened; zero where that is not known.
     pub(crate) age: Duration,
+    /// The tree below has something to do when one of its descriptors is closed.
+    pub(crate) flushes: bool,
     /// close(2) has succeeded before all was written and stored: closing it below is the first to fail.
     pub(crate) flushed_early: AtomicBool,
     /// Where that is noted for another process, if the handle is one of ours.
@@ -149,6 +151,7 @@ impl OpenFile {
             ahead,
             errors_seen,
             age: Duration::ZERO,
+            flushes: true,
             flushed_early,
             slot: None,
             real,
@@ -156,9 +159,9 @@ impl OpenFile {
         }
     }
 
-    /// The same, of a file that was this old.
-    pub(crate) fn with_age(self, age: Duration) -> Self {
-        OpenFile { age, ..self }
+    /// The same, of a file that was this old; whether the tree below has something to do when a descriptor is closed.
+    pub(crate) fn opened(self, age: Duration, flushes: bool) -> Self {
+        OpenFile { age, flushes, ..self }
     }
 
     /// Uses it until what is returned is dropped.

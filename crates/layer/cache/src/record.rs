@@ -53,6 +53,8 @@ pub(crate) struct Record {
     pub(crate) body: Body,
     /// The names of its extended attributes.
     pub(crate) xattrs: Option<Xattrs>,
+    /// Until when it is known to have no capabilities: it was made here.
+    pub(crate) no_capability_until: Moment,
     /// Memory in bytes.
     pub(crate) weight: usize,
 }

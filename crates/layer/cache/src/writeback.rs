@@ -7,6 +7,7 @@ use crate::delayed::{Job, Number, Piece, WriteContext};
 use crate::file::File;
 use crate::inner::Inner;
 use crate::log::Log;
+use crate::losses::{Losses, Lost};
 use crate::moment::Moment;
 use crate::open::{OpenFile, is_own};
 use crate::options::Writes;
@@ -21,41 +22,19 @@ use outrigger_core::{
     Added, Answer, Attr, Cx, Effect, Errno, Error, Node, OpCode, Payload, Reply, Request, Result, Synced,
     Target, ask, lock,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// Of at most so many files it is noted that writes failed without a report to a program.
-const LOST: usize = 1000;
-
-/// A file of which something was lost.
-#[derive(Debug, Clone)]
-pub struct Lost {
-    /// The file.
-    pub node: Node,
-    /// Its path then, where the tree below knew it.
-    pub path: Option<Target>,
-    /// The directory and the name, if the file itself could not be made: the tree below does not know it.
-    pub unmade: Option<Lookup>,
-    /// Why.
-    pub error: Error,
-}
 
 /// All writes that were answered and have not been made yet.
 #[derive(Default)]
 pub(crate) struct Writeback {
     /// Files with such writes.
     files: Mutex<HashMap<Node, Arc<File>>>,
-    /// Files of which such writes failed without a report to a program.
-    lost: Mutex<HashMap<Node, Lost>>,
-    /// Those of them of which somebody who gave them another name was told.
-    told: Mutex<HashSet<Node>>,
-    /// Those of them that [`Writeback::lost_since`] has returned.
-    announced: Mutex<HashSet<Node>>,
-    /// Why the first of them failed since the tree was synchronised.
-    unsynced: Mutex<Option<Error>>,
+    /// Those of them that failed without a report to a program.
+    pub(crate) losses: Losses,
     bytes: Mutex<usize>,
     bytes_max: usize,
     /// The number of the last one that was answered.
@@ -104,55 +83,26 @@ impl Writeback {
         left
     }
 
-    /// The files of which some failed, and why, as far as that was not reported.
-    pub(crate) fn lost(&self) -> Vec<Lost> {
-        lock(&self.lost).values().cloned().collect()
-    }
-
-    /// Those of them that this has not returned before.
-    pub(crate) fn lost_since(&self) -> Vec<Lost> {
-        let lost = lock(&self.lost);
-        let mut announced = lock(&self.announced);
-        lost.values().filter(|lost| announced.insert(lost.node)).cloned().collect()
-    }
-
-    /// Why a write to a file failed, as far as that was not reported.
-    pub(crate) fn error_of(&self, node: Node) -> Option<Error> {
-        lock(&self.lost).get(&node).map(|lost| lost.error.clone())
-    }
-
     /// A write to a file failed after it was answered, or what makes it last.
     pub(crate) fn lose(&self, node: Node, path: Option<Target>, unmade: Option<&Lookup>, error: &Error) {
         if let Some(log) = &self.log {
             log.lose(node, error.errno);
         }
-        lock(&self.unsynced).get_or_insert_with(|| error.clone());
-        lock(&self.told).remove(&node);
-        let mut lost = lock(&self.lost);
-        lock(&self.announced).remove(&node);
-        if lost.len() < LOST {
-            lost.entry(node).or_insert_with(|| Lost {
-                node,
-                path,
-                unmade: unmade.cloned(),
-                error: error.clone(),
-            });
-        }
+        let unmade = unmade.cloned();
+        self.losses.add(Lost { node, path, unmade, error: error.clone() });
     }
 
     /// A program got the error of the writes to a file.
     pub(crate) fn reported(&self, node: Node) {
         self.log.iter().for_each(|log| log.reported(node));
-        lock(&self.told).remove(&node);
-        lock(&self.lost).remove(&node);
-        lock(&self.announced).remove(&node);
+        self.losses.remove(node);
     }
 
     /// What synchronising the tree, or the names in a directory, has to report.
     fn unsynced(&self, dir: Option<Node>) -> Option<Error> {
-        let Some(dir) = dir else { return lock(&self.unsynced).take() };
+        let Some(dir) = dir else { return self.losses.take_unsynced() };
         let is_in_it = |lost: &Lost| lost.unmade.as_ref().is_some_and(|name| name.dir == dir);
-        let lost = self.lost().into_iter().find(is_in_it)?;
+        let lost = self.losses.all().into_iter().find(is_in_it)?;
         self.reported(lost.node);
         Some(lost.error)
     }
@@ -529,8 +479,8 @@ impl Inner {
     fn loss_to_tell(&self, node: Node) -> Option<Error> {
         let file = lock(&self.table).known_file(node);
         let error = file.and_then(|file| lock(&file.delayed).unreported());
-        let error = error.or_else(|| self.writeback.error_of(node))?;
-        lock(&self.writeback.told).insert(node).then_some(error)
+        let error = error.or_else(|| self.writeback.losses.error_of(node))?;
+        self.writeback.losses.tell(node).then_some(error)
     }
 
     /// A descriptor was closed. What was written of the file reaches the tree below before it learns that, which is when locks end
@@ -557,7 +507,7 @@ impl Inner {
                 lock(&open.file.delayed).forget_predicted();
                 // What fails when it is closed below was told by this then.
                 open.flushed_early.store(false, Ordering::Relaxed);
-                self.flush_below(cx, op).await
+                if ends_locks || open.flushes { self.flush_below(cx, op).await } else { Reply::Done(()) }
             };
             let error = lock(&open.file.delayed).close_error(&mut lock(&open.errors_seen));
             error.map_or(reply, Reply::Error)

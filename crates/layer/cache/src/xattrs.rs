@@ -5,6 +5,9 @@
 //! directory after the other, the names of all are asked for, many files at a time; and while one does, those of directories that
 //! are listed as well. An attribute that is not among them is absent without asking.
 //!
+//! Before the kernel passes on the first write to a file, it asks for its capabilities (capabilities(7)). One that was made here has none, as long as
+//! other things are believed that others could have changed.
+//!
 //! Names are known as long as the attributes of the file are fresh, and longer where these are asked for again and have not changed.
 
 use crate::clock::Asked;
@@ -21,6 +24,8 @@ use std::time::Duration;
 
 /// In these namespaces all attributes that exist are listed. Others have some that are not, as those of file systems.
 const LISTED: &[&[u8]] = &[b"security.", b"system.posix_acl_", b"user."];
+/// What the kernel asks for before it passes on a write.
+const CAPABILITY: &[u8] = b"security.capability";
 /// Files of how many a program asks one after the other until those of the others are expected to be asked for.
 const ENOUGH: u32 = 2;
 /// Of so many files at once.
@@ -92,6 +97,14 @@ pub(crate) fn weight(xattrs: Option<&Xattrs>) -> usize {
 }
 
 impl Table {
+    /// A file was made just now: nobody has given it capabilities.
+    pub(crate) fn has_no_capability(&mut self, node: Node, now: Moment) {
+        let until = after(now, self.ttls(node).least());
+        if let Some(record) = self.record(node) {
+            record.no_capability_until = until;
+        }
+    }
+
     /// What is known of the names of a file at `now`.
     fn xattrs(&mut self, node: Node, now: Moment) -> Option<Xattrs> {
         self.fresh_attr(node, now)?;
@@ -127,6 +140,13 @@ impl Table {
 impl Inner {
     /// A value, or that there is none.
     pub(crate) fn getxattr<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: GetXattr) -> Answer<'a> {
+        let now = self.now();
+        let is_of_new =
+            |table: &mut Table| table.record(op.node).is_some_and(|file| now < file.no_capability_until);
+        if op.name.as_bytes() == CAPABILITY && self.has(OpCode::GetXattr) && is_of_new(&mut lock(&self.table))
+        {
+            return Answer::error(Errno::ENODATA);
+        }
         if !self.has(OpCode::ListXattr) || !LISTED.iter().any(|space| op.name.starts_with(space)) {
             return self.pass(cx, op.into());
         }

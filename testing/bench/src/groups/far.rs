@@ -113,25 +113,35 @@ pub fn row(
 }
 
 /// A peer that fails has no figure; we must not fail.
-fn failed(subject: &str, error: anyhow::Error) -> Result<Option<f64>> {
+///
+/// # Errors
+/// Why ours does.
+pub fn failed(subject: &str, error: anyhow::Error) -> Result<Option<f64>> {
     ensure!(!subject.starts_with(OURS), error);
     eprintln!("{subject} fails: {error:#}");
     Ok(None)
 }
 
 fn sample(bench: &Bench, far: &dyn Far, subject: &'static str, script: &str) -> Result<Option<f64>> {
+    let mount = fresh(bench, far, subject)?;
+    shell_seconds(script, &[&mount.dir], PATIENCE).with_context(|| mount.printed())
+}
+
+/// A fresh mount of the store, without what was written in the last round.
+///
+/// # Errors
+/// As [`Mount::start`].
+pub fn fresh(bench: &Bench, far: &dyn Far, subject: &'static str) -> Result<Mount> {
     let (store, new) = (far.store(), far.store().join("new"));
-    // What was written in the last round.
     let _ = fs::remove_file(store.join("copy"));
     let _ = fs::remove_dir_all(&new);
     fs::create_dir(&new)?;
     let owner = fs::metadata(store)?;
     std::os::unix::fs::chown(&new, Some(owner.uid()), Some(owner.gid()))?;
-    let mount = mounted(bench, far, subject)?;
-    shell_seconds(script, &[&mount.dir], PATIENCE).with_context(|| mount.printed())
+    mounted(bench, far, subject)
 }
 
-/// A fresh mount of the store.
+/// A mount of the store.
 ///
 /// # Errors
 /// As [`Mount::start`].

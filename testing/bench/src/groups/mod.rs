@@ -12,11 +12,13 @@ pub mod image;
 pub mod local;
 pub mod memory;
 pub mod nfs;
+pub mod ninep;
 pub mod null;
 pub mod path;
 pub mod relay;
 pub mod run;
 pub mod sftp;
+pub mod wire;
 
 use crate::compare::{Effort, Sampler, in_turns};
 use crate::mounts::Mount;

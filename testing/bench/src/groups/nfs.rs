@@ -4,7 +4,7 @@
 
 mod client;
 mod files;
-mod machine;
+pub mod machine;
 pub mod servers;
 
 use super::Bench;
@@ -17,6 +17,7 @@ use crate::trees;
 use anyhow::Result;
 use client::Client;
 use files::{Files, Work};
+use machine::Contest;
 use servers::Server;
 use std::cell::RefCell;
 use std::fs;
@@ -36,7 +37,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let ground = Ground::tmpfs(&bench.scratch, "nfs", 3 << 30, 100_000)?;
     let store = ground.dir().join("store");
     prepare(bench, &store)?;
-    let mut servers = vec![servers::outrigger(bench, &store, ground.dir())?];
+    let mut servers = vec![servers::outrigger(bench, "nfs", &[Path::new("--state"), ground.dir(), &store])?];
     if let Some(program) = &bench.peers.ganesha {
         servers.push(servers::ganesha(program, &store, ground.dir())?);
     }
@@ -47,17 +48,26 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     }
     let title = format!("a client on this machine, {WINDOW} calls at once");
     let mut tables = vec![Table { name: "nfs", title, rows }];
-    tables.extend(machine::measure(bench, &servers, ground.dir())?);
+    let contest = Contest { protocol: "nfs", table: "nfs-client", peer: GANESHA };
+    tables.extend(machine::measure(bench, &contest, &servers, ground.dir())?);
     Ok(tables)
 }
 
 /// Makes what is listed and read.
 fn prepare(bench: &Bench, store: &Path) -> Result<()> {
+    programs_files(bench, store)?;
+    trees::flat(&store.join("flat"), files::NAMES)?;
+    Ok(fs::File::create(store.join("block"))?.set_len(files::SPAN)?)
+}
+
+/// Makes what programs of a client list, read and unpack.
+///
+/// # Errors
+/// When `store` cannot be written.
+pub fn programs_files(bench: &Bench, store: &Path) -> Result<()> {
     far::fill(bench, store)?;
     trees::source_tree(&store.join("sources"), 500)?;
-    trees::flat(&store.join("flat"), files::NAMES)?;
-    run(Command::new("tar").args(["-cf", "sources.tar", "sources"]).current_dir(store))?;
-    Ok(fs::File::create(store.join("block"))?.set_len(files::SPAN)?)
+    run(Command::new("tar").args(["-cf", "sources.tar", "sources"]).current_dir(store))
 }
 
 /// What one kind of request takes from its call to its reply, and what of that is work of the server.

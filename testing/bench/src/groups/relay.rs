@@ -47,7 +47,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     fs::create_dir_all(store.join(CRYPT))?;
     fs::create_dir(&plain)?;
     let archive = program(bench, ground.dir())?;
-    let server = servers::outrigger(bench, &store, ground.dir())?;
+    let server = servers::outrigger(bench, "nfs", &[Path::new("--state"), ground.dir(), &store])?;
     let (_relay, relayed) = relay(bench, &server)?;
     let pass = ground.dir().join("pass");
     fs::write(&pass, "a passphrase\n")?;

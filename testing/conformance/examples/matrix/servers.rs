@@ -25,8 +25,8 @@ pub const SUBJECTS: &[Subject] = &[
     },
     Subject {
         missing: || lacks(Diod::missing()),
-        direct: &[ninep::DIOD, ninep::SERVICE],
-        mounted: &[ninep::DIOD, ninep::MOUNTED, NO_SEEK],
+        direct: &[ninep::DRIVER, ninep::DIOD, ninep::SERVICE],
+        mounted: &[ninep::DRIVER, ninep::DIOD, ninep::MOUNTED, NO_SEEK],
         ..Subject::new("9p", ninep_of_diod)
     },
     Subject {

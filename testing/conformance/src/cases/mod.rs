@@ -13,7 +13,7 @@ mod links;
 mod listing;
 mod locks;
 mod names;
-mod owners;
+pub mod owners;
 mod rename;
 mod sample;
 mod service;

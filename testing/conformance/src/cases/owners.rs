@@ -11,8 +11,10 @@ const SET: &[OpCode] = &[OpCode::SetAttr];
 const ALLOCATE: &[OpCode] = &[OpCode::SetAttr, OpCode::Fallocate];
 const COPY: &[OpCode] = &[OpCode::SetAttr, OpCode::CopyRange];
 /// An ordinary user and two groups.
-const USER: u32 = 4242;
-const GROUP: u32 = 4343;
+/// A user without privileges, on whose behalf cases ask.
+pub const USER: u32 = 4242;
+/// Its group. A server that finds groups by itself has to know it.
+pub const GROUP: u32 = 4343;
 const OTHER: u32 = 4444;
 
 pub(super) const CASES: &[Case] = &[

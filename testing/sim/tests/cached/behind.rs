@@ -549,6 +549,7 @@ fn modes_hold_where_they_were_chosen() {
     let sim = Sim::new(9);
     let tree = shared_tree(&sim);
     let client = Client::new(&sim, &tree, &[("write", "close"), ("write:/careful", "through")]);
+    client.need_no_flush();
     let dir = client.mkdir(Node::ROOT, "careful");
     for (dir, waits) in [(Node::ROOT, false), (dir, true)] {
         let node = client.make(dir, "file", b"").node;
@@ -561,6 +562,8 @@ fn modes_hold_where_they_were_chosen() {
         let before = client.elapsed();
         write(&client, node, handle, 0, pattern(10, 1));
         assert_eq!((client.elapsed() - before).as_millis() >= 5, waits);
+        flush(&client, node, handle).expect("written");
+        assert_eq!(client.count(OpCode::Flush), 0, "the tree has nothing to do then");
         client.close(node, handle, OpenFlags::WRITE_ONLY);
     }
 }

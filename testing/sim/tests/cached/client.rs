@@ -42,6 +42,8 @@ pub struct Line {
     /// Whether the tree supports async create; and the pending creates, with the error of those that fail.
     async_create: Arc<AtomicBool>,
     foretold: Arc<Mutex<BTreeMap<Handle, Option<Errno>>>>,
+    /// Whether it announces that it has nothing to do when a descriptor is closed.
+    needs_no_flush: Arc<AtomicBool>,
     /// Whether it announces that it reads ahead by itself.
     streams: Arc<AtomicBool>,
 }
@@ -122,7 +124,9 @@ impl Line {
             _ => return,
         };
         opened.handle.0 |= self.opened.fetch_add(1 << 40, Ordering::Relaxed);
-        opened.how |= OpenHow::NO_FLUSH;
+        if self.needs_no_flush.load(Ordering::Relaxed) {
+            opened.how |= OpenHow::NO_FLUSH;
+        }
     }
 
     /// Handles an async create: makes the file at the other end, and answers that it is pending. Where creates fail, removes it
@@ -208,6 +212,7 @@ impl Client {
             trickles: Arc::default(),
             opened: Arc::default(),
             fails: Arc::default(),
+            needs_no_flush: Arc::default(),
             refused: Arc::default(),
             arrived: Arc::default(),
             async_create: Arc::default(),
@@ -251,6 +256,11 @@ impl Client {
     /// From now on one of so many writes fails, all with 1, none with 0.
     pub fn fail_writes(&self, odds: u64) {
         self.line.fails.store(odds, Ordering::Relaxed);
+    }
+
+    /// From now on the tree announces that it has nothing to do when a descriptor is closed.
+    pub fn need_no_flush(&self) {
+        self.line.needs_no_flush.store(true, Ordering::Relaxed);
     }
 
     /// From now on requests of this kind fail.

@@ -2,7 +2,7 @@
 //! Extended attributes, of which hardly any file has one, and for which programs ask all the same.
 
 use crate::client::{Client, old_tree, pass_time, shared_tree};
-use outrigger_core::ops::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrFlags};
+use outrigger_core::ops::{Create, GetXattr, ListXattr, OpenFlags, RemoveXattr, SetXattr, XattrFlags};
 use outrigger_core::{Errno, Node, OpCode, XattrName};
 use outrigger_sim::{Sim, explore};
 use std::collections::BTreeMap;
@@ -133,4 +133,26 @@ fn a_client_sees_what_it_has_set_whatever_it_asked_before() {
             }
         }
     });
+}
+
+/// The kernel asks for it before it passes on a write.
+#[test]
+fn a_file_that_was_made_here_has_no_capabilities_until_it_gets_some() {
+    const CAPABILITY: &str = "security.capability";
+    let sim = Sim::new(4);
+    let client = Client::new(&sim, &old_tree(&sim, 1, 1), &[]);
+    let create = |name: &str, flags| {
+        let name = name.try_into().expect("a name");
+        let flags = OpenFlags::WRITE_ONLY | flags;
+        let made = client.ask(Create { dir: Node::ROOT, name, mode: 0o644, umask: 0, flags, initial: None });
+        made.expect("made").entry.node
+    };
+    let new = create("new", OpenFlags::EXCL);
+    let asked = client.count(OpCode::GetXattr) + client.count(OpCode::ListXattr);
+    assert_eq!(value(&client, new, CAPABILITY), Err(Errno::ENODATA));
+    assert_eq!(client.count(OpCode::GetXattr) + client.count(OpCode::ListXattr), asked, "it is known");
+    set(&client, new, CAPABILITY, b"all");
+    assert_eq!(value(&client, new, CAPABILITY), Ok(b"all".to_vec()));
+    let again = create("new", OpenFlags::empty());
+    assert_eq!((again, value(&client, new, CAPABILITY)), (new, Ok(b"all".to_vec())), "it was there before");
 }

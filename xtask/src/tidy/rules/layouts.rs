@@ -17,7 +17,7 @@ const HOME: &str = "crates/core/src/survive";
 /// Files with words by number, and what for.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("crates/core/src/node_table/store.rs", "has records and names of its own arrangement in an area"),
-    ("crates/driver/local/src/regular.rs", "has a table of its own process, which grows as it is used"),
+    ("crates/driver/local/src/node_set.rs", "has a table of its own process, which grows as it is used"),
     ("crates/guard/src/region.rs", "is a region"),
 ];
 

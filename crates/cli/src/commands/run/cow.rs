@@ -53,7 +53,7 @@ pub(super) fn apart(context: &Context, overlay: &Overlay, tree: &Tree) -> Result
     let groups: Vec<u32> = groups.into_iter().map(|group| group.as_raw()).collect();
     let client = via::client(context, tree, Groups::of(&groups));
     let (dir, upper) = (overlay.path().to_owned(), overlay.upper());
-    Ok(Apart { client, dir, upper, own_copies: OneUser::is_needed() })
+    Ok(Apart { client, dir, upper, own_copies: OneUser::is_needed(), copies: overlay.copies()? })
 }
 
 /// The names in the root directory that the program sees, and directories for trees in it.

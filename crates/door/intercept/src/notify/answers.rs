@@ -41,10 +41,15 @@ fn bytes_of<T>(call: impl FnOnce(*mut T) -> libc::c_int, patch: impl FnOnce(&mut
 
 /// What stat(2) says of a file, but for what `patch` changes.
 pub(crate) fn stat_of(path: &Path, patch: impl FnOnce(&mut libc::stat)) -> Result<Vec<u8>> {
+    stat_at(path, AT_SYMLINK_NOFOLLOW, patch)
+}
+
+/// The same with flags.
+pub(crate) fn stat_at(path: &Path, flags: i32, patch: impl FnOnce(&mut libc::stat)) -> Result<Vec<u8>> {
     let path = c_path(path)?;
     bytes_of(
         // SAFETY: the path ends with NUL, and the kernel fills in the structure.
-        |to| unsafe { libc::fstatat(libc::AT_FDCWD, path.as_ptr(), to, AT_SYMLINK_NOFOLLOW) },
+        |to| unsafe { libc::fstatat(libc::AT_FDCWD, path.as_ptr(), to, flags) },
         patch,
     )
 }
@@ -56,8 +61,17 @@ pub(crate) fn statx_of(
     mask: u32,
     patch: impl FnOnce(&mut libc::statx),
 ) -> Result<Vec<u8>> {
-    let path = c_path(path)?;
-    let flags = flags & !libc::AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
+    statx_at(path, flags | AT_SYMLINK_NOFOLLOW, mask, patch)
+}
+
+/// The same as the flags say.
+pub(crate) fn statx_at(
+    path: &Path,
+    flags: i32,
+    mask: u32,
+    patch: impl FnOnce(&mut libc::statx),
+) -> Result<Vec<u8>> {
+    let (path, flags) = (c_path(path)?, flags & !libc::AT_EMPTY_PATH);
     bytes_of(
         // SAFETY: the path ends with NUL, and the kernel fills in the structure.
         |to| unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, to) },
@@ -123,6 +137,9 @@ impl Server {
                 Some(process.memory().cut(*to, *size, &target).map(Reply::Value))
             }
             Asked::List { file, to, size } => Some(self.list(call, process, *file, (*to, *size))),
+            Asked::StatOpen { file, .. } | Asked::StatxOpen { file, .. } => {
+                Some(self.stat_open(process, *file, request))
+            }
             Asked::Control { file, request } => Some(self.control(process, *file, *request)),
             Asked::ChangeDir { at }
             | Asked::Execute { at }

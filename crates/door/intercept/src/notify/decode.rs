@@ -39,6 +39,8 @@ pub(crate) enum Asked {
     Open { at: At, flags: i32, mode: u32, resolve: u64 },
     Stat { at: At, to: u64 },
     Statx { at: At, flags: i32, mask: u32, to: u64 },
+    StatOpen { file: i32, to: u64 },
+    StatxOpen { file: i32, flags: i32, mask: u32, to: u64 },
     Access { at: At, mode: u32 },
     ReadLink { at: At, to: u64, size: u64 },
     ChangeDir { at: At },
@@ -208,7 +210,7 @@ impl Asked {
         let arguments = Arguments { memory: Memory(call.pid.cast_signed()), values: call.data.args };
         let number = i64::from(call.data.nr);
         if number == libc::SYS_newfstatat {
-            return arguments.stat();
+            return arguments.stat().map(Some);
         }
         if let Some(request) = arguments.uses_open(number)? {
             return Ok(Some(request));
@@ -232,6 +234,8 @@ impl Asked {
             }
             Asked::Stat { .. }
             | Asked::Statx { .. }
+            | Asked::StatOpen { .. }
+            | Asked::StatxOpen { .. }
             | Asked::Access { .. }
             | Asked::ReadLink { .. }
             | Asked::ChangeDir { .. }
@@ -274,9 +278,12 @@ impl Asked {
                 vec![(at, How { follow, resolve: *resolve, ..How::default() })]
             }
             Asked::Rename { from, to, .. } | Asked::Link { from, to } => vec![plain(from), plain(to)],
-            Asked::CurrentDir { .. } | Asked::Sync { .. } | Asked::List { .. } | Asked::Control { .. } => {
-                Vec::new()
-            }
+            Asked::CurrentDir { .. }
+            | Asked::Sync { .. }
+            | Asked::List { .. }
+            | Asked::StatOpen { .. }
+            | Asked::StatxOpen { .. }
+            | Asked::Control { .. } => Vec::new(),
             Asked::Stat { at, .. }
             | Asked::Statx { at, .. }
             | Asked::Access { at, .. }
@@ -305,11 +312,11 @@ impl Asked {
 }
 
 impl Arguments {
-    /// newfstatat(2), which is mostly fstat(3): the kernel knows the file.
-    fn stat(&self) -> Result<Option<Asked>> {
-        let at = self.at_with(0, self.flags(3))?;
+    /// newfstatat(2), which is mostly fstat(3).
+    fn stat(&self) -> Result<Asked> {
+        let (at, to) = (self.at_with(0, self.flags(3))?, self.values[2]);
         let is_fstat = at.may_be_empty && at.path.is_empty();
-        Ok((!is_fstat).then_some(Asked::Stat { at, to: self.values[2] }))
+        Ok(if is_fstat { Asked::StatOpen { file: at.dir, to } } else { Asked::Stat { at, to } })
     }
 
     /// Requests that look at files, and open them.
@@ -328,10 +335,11 @@ impl Arguments {
             libc::SYS_lstat => Asked::Stat { at: self.path(0, false)?, to: second },
             libc::SYS_statx => {
                 let (at, flags) = (self.at_with(0, self.flags(2))?, self.flags(2));
-                if at.may_be_empty && at.path.is_empty() {
-                    return Ok(None);
+                let (mask, to) = (self.number(3), self.values[4]);
+                match at.may_be_empty && at.path.is_empty() {
+                    true => Asked::StatxOpen { file: at.dir, flags, mask, to },
+                    false => Asked::Statx { at, flags, mask, to },
                 }
-                Asked::Statx { at, flags, mask: self.number(3), to: self.values[4] }
             }
             libc::SYS_access => Asked::Access { at: self.path(0, true)?, mode: self.number(1) },
             libc::SYS_faccessat => Asked::Access { at: self.at(0, true)?, mode: self.number(2) },
@@ -376,6 +384,7 @@ impl Arguments {
             libc::SYS_getdents64 => {
                 Asked::List { file, to: self.values[1], size: self.values[2] & 0xffff_ffff }
             }
+            libc::SYS_fstat => Asked::StatOpen { file, to: self.values[1] },
             libc::SYS_ioctl => Asked::Control { file, request: self.number(1) },
             libc::SYS_bind => match self.socket(false)? {
                 Some(at) => Asked::Bind { at },

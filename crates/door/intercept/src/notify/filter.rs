@@ -222,7 +222,7 @@ pub(crate) fn filter_apart(told: Told) -> Vec<sock_filter> {
     let each = |numbers: &[i64], answer: u32| -> Vec<Run> {
         runs(numbers).into_iter().map(|run| (run, vec![give(answer)])).collect()
     };
-    let also = [libc::SYS_bind, libc::SYS_connect, libc::SYS_getdents64];
+    let also = [libc::SYS_bind, libc::SYS_connect, libc::SYS_getdents64, libc::SYS_fstat];
     let mut all = each(&[NOTIFIED, &also].concat(), told);
     all.extend(each(FORBIDDEN, SECCOMP_RET_ERRNO | libc::EPERM as u32));
     all.extend(each(UNKNOWN, NO_SUCH_CALL));
@@ -489,7 +489,9 @@ mod tests {
                 463.. | libc::SYS_io_uring_setup => NO_SUCH_CALL,
                 number if UNKNOWN.contains(&number) => NO_SUCH_CALL,
                 number if FORBIDDEN.contains(&number) => refused,
-                libc::SYS_bind | libc::SYS_connect | libc::SYS_getdents64 => SECCOMP_RET_USER_NOTIF,
+                libc::SYS_bind | libc::SYS_connect | libc::SYS_getdents64 | libc::SYS_fstat => {
+                    SECCOMP_RET_USER_NOTIF
+                }
                 number if NOTIFIED.contains(&number) => SECCOMP_RET_USER_NOTIF,
                 _ => SECCOMP_RET_ALLOW,
             };

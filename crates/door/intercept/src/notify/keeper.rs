@@ -208,7 +208,11 @@ impl Keeper {
 
     fn handle(&self, call: &Call) {
         if self.is_closed() {
-            return self.listener.answer(call, Err(libc::ENOTCONN));
+            // What is open stays usable.
+            return match Asked::of(call) {
+                Ok(Some(Asked::StatOpen { .. } | Asked::StatxOpen { .. })) => self.listener.pass(call),
+                _ => self.listener.answer(call, Err(libc::ENOTCONN)),
+            };
         }
         let mut all = self.former.iter().chain(self.shown.as_ref().map(|shown| &shown.names));
         match all.try_for_each(|names| names.check(call)) {

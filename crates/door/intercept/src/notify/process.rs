@@ -44,7 +44,7 @@ impl Process {
     }
 
     /// The link in /proc to its working directory, or to what it has open.
-    fn link(self, descriptor: i32) -> Vec<u8> {
+    pub(crate) fn link(self, descriptor: i32) -> Vec<u8> {
         match descriptor {
             libc::AT_FDCWD => format!("/proc/{}/cwd", self.thread),
             number => format!("/proc/{}/fd/{number}", self.thread),

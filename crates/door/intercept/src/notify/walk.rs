@@ -26,10 +26,16 @@ impl Names {
         how: How,
         before_asking: &dyn Fn(),
     ) -> Result<Where> {
-        let shown = self.shown(start);
+        let had = self.apart.as_ref().and_then(|overlay| overlay.had(start));
+        let shown = had.or_else(|| self.shown(start));
         let start = shown.unwrap_or(start);
         let mut walk = Walk {
-            side: self.apart.as_ref().map_or(Side::System, |overlay| overlay.side(start)),
+            side: match (&self.apart, had) {
+                (None, _) => Side::System,
+                // Another directory may have its name.
+                (Some(_), Some(_)) => Side::Hidden,
+                (Some(overlay), None) => overlay.side(start),
+            },
             before_asking,
             crossed: shown.is_some(),
             from: shown.and_then(|shown| self.tree_of(shown)),
@@ -220,6 +226,10 @@ impl Walk<'_> {
             (self.crossed, self.side) = (true, Side::Both);
             self.at.clear();
             return Ok(true);
+        }
+        if self.side == Side::Hidden {
+            // The path begins in a directory that was removed.
+            return Err(Errno::ENOENT.into());
         }
         let side = overlay.below(self.side, &next);
         if side == Side::System {

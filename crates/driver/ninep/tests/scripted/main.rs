@@ -80,6 +80,29 @@ fn attributes_that_a_server_tells_before_it_has_walked_are_not_those_of_the_file
     assert_eq!(use_all(&near), Ok(()));
 }
 
+/// From the root, each of the directories would cost as many names as are above it.
+#[test]
+fn a_walk_begins_at_the_nearest_directory_that_is_known() {
+    const LEVELS: usize = 60;
+    let walked = Arc::new(AtomicUsize::new(0));
+    let names = Arc::clone(&walked);
+    let server = Server::start(move |request| {
+        if let Request::Twalk(walk) = request {
+            names.fetch_add(walk.names.len(), Ordering::SeqCst);
+        }
+        Does::Usual
+    });
+    let near = connect(&server, &[]).unwrap().direct;
+    let deep = vec!["d"; LEVELS].join("/");
+    near.stat(Path::new(&deep)).unwrap();
+    let first = walked.swap(0, Ordering::SeqCst);
+    near.stat(Path::new(&deep)).unwrap();
+    let second = walked.load(Ordering::SeqCst);
+    // What was found long ago is found again from the root: that may happen a few times on a machine that has much to do.
+    assert!((LEVELS..5 * LEVELS).contains(&first), "{first} names");
+    assert!((LEVELS..5 * LEVELS).contains(&second), "{second} names");
+}
+
 #[test]
 fn a_socket_of_this_machine_leads_to_a_server() {
     let (server, dir) = (Server::start(|_| Does::Usual), tempfile::tempdir().unwrap());

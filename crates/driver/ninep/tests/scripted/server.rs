@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server of one directory with the file `f`, which follows a script in place of answering some requests.
+//! A server of one directory with the file `f`, and directories `d` in `d` without an end, which follows a script in place of answering some requests.
 
 use bytes::{Bytes, BytesMut};
 use outrigger_proto_ninep::*;
@@ -109,7 +109,7 @@ fn serve(mut stream: TcpStream, does: &dyn Fn(&Request) -> Does, mkdirs: &Atomic
 
 /// The attributes of a file.
 pub fn attrs(qid: Qid) -> Attrs {
-    let mode = if qid == ROOT { 0o040_755 } else { 0o100_644 };
+    let mode = if qid.kind == QidKind::DIRECTORY { 0o040_755 } else { 0o100_644 };
     Attrs { valid: AttrMask::BASIC, qid, mode, nlink: 1, size: CONTENT.len() as u64, ..Attrs::default() }
 }
 
@@ -159,6 +159,11 @@ fn walk(fids: &mut HashMap<u32, Qid>, asked: &Twalk) -> Reply {
         (Some(qid), []) => (qid, vec![]),
         (Some(ROOT), [name]) if **name == *b"f" => (FILE, vec![FILE]),
         (Some(ROOT), [name]) if **name == *b"new" => (ROOT, vec![ROOT]),
+        (Some(qid), names) if names.iter().all(|name| **name == *b"d") => {
+            let below = |depth| Qid { path: qid.path + 10 * depth, ..ROOT };
+            let qids: Vec<_> = (1..=names.len() as u64).map(below).collect();
+            (below(names.len() as u64), qids)
+        }
         _ => return Rlerror { ecode: 2 }.into(),
     };
     fids.insert(asked.newfid, found.0);

@@ -16,6 +16,22 @@ pub struct Far {
     _dir: TempDir,
 }
 
+/// Connects to the tree called `aname` of a server at a port of this machine, with these options.
+pub fn connect(
+    runtime: &Arc<Threads>,
+    (port, aname): (u16, String),
+    options: &[(&str, &str)],
+    keep: Option<Arc<dyn Keep>>,
+) -> Result<NineP> {
+    let mut set = Options { aname: Some(aname), ..Options::default() };
+    for (key, value) in options {
+        set.set(key, value).expect("an option");
+    }
+    let clock = Arc::clone(runtime) as Arc<dyn Runtime>;
+    let connected = NineP::connect(format!("127.0.0.1:{port}"), set, clock, keep);
+    runtime.handle().block_on(connected)
+}
+
 /// Starts a server; `None` where it cannot be, and says so.
 pub fn far() -> Option<Far> {
     let missing = Diod::missing().or((!rustix::process::geteuid().is_root()).then_some("right to be root"));
@@ -40,13 +56,7 @@ impl Far {
         options: &[(&str, &str)],
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<NineP> {
-        let mut set = Options { aname: Some(self.server.root().display().to_string()), ..Options::default() };
-        for (key, value) in options {
-            set.set(key, value).expect("an option");
-        }
-        let runtime = Arc::clone(&self.runtime) as Arc<dyn Runtime>;
-        let connected = NineP::connect(format!("127.0.0.1:{port}"), set, runtime, keep);
-        self.runtime.handle().block_on(connected)
+        connect(&self.runtime, (port, self.server.root().display().to_string()), options, keep)
     }
 
     /// Connects, as programs have it.

@@ -33,9 +33,9 @@ const PLUGINS: &str = "/usr/lib/x86_64-linux-gnu/ganesha";
 pub struct Server {
     /// The column of the table.
     pub name: &'static str,
-    /// Where it answers calls of NFS.
+    /// Where it answers.
     pub address: SocketAddr,
-    /// Where it answers calls of MOUNT.
+    /// Where it answers calls of MOUNT, if it is one of NFS.
     pub mount: SocketAddr,
     /// What it exports.
     pub path: String,
@@ -53,15 +53,15 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(local(0))?.local_addr()?.port())
 }
 
-/// `outrigger serve nfs`, with its state in `dir`.
+/// `outrigger serve` by this protocol, with these further arguments.
 ///
 /// # Errors
 /// When it does not start.
-pub fn outrigger(bench: &Bench, store: &Path, dir: &Path) -> Result<Server> {
-    watch::step("starting outrigger serve nfs", DEADLINE);
+pub fn outrigger(bench: &Bench, protocol: &str, arguments: &[&Path]) -> Result<Server> {
+    watch::step("starting outrigger serve", DEADLINE);
     let mut command = Command::new(&bench.outrigger);
-    command.args(["serve", "nfs", "--listen", "127.0.0.1:0", "--insecure", "--squash", "none", "--state"]);
-    let mut process = Process::start(command.args([dir, store]).stdout(Stdio::piped()))?;
+    command.args(["serve", protocol, "--listen", "127.0.0.1:0", "--insecure", "--squash", "none"]);
+    let mut process = Process::start(command.args(arguments).stdout(Stdio::piped()))?;
     let mut line = String::new();
     let out = process.stdout().context("standard output is a pipe")?;
     BufReader::new(out).read_line(&mut line)?;
@@ -69,6 +69,27 @@ pub fn outrigger(bench: &Bench, store: &Path, dir: &Path) -> Result<Server> {
     let address = address.with_context(|| format!("{command:?} says {line:?}"))?;
     priority::raise_sessions(process.id());
     Ok(Server { name: OURS, address, mount: address, path: "/".to_owned(), process, _helper: None })
+}
+
+/// diod, with the directory `store`.
+///
+/// # Errors
+/// When it does not start.
+pub fn diod(program: &Path, store: &Path) -> Result<Server> {
+    watch::step("starting diod", DEADLINE);
+    let address = local(free_port()?);
+    let mut command = Command::new(program);
+    command.args(["-f", "-n", "-N", "-c", "/dev/null", "-l", &address.to_string(), "-e"]).arg(store);
+    let mut process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    let start = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        let ended = process.try_wait()?;
+        ensure!(ended.is_none() && start.elapsed() < DEADLINE, "{command:?} does not start: {ended:?}");
+        thread::sleep(SHORT_WAIT);
+    }
+    priority::raise_sessions(process.id());
+    let path = store.to_string_lossy().into_owned();
+    Ok(Server { name: "diod", address, mount: address, path, process, _helper: None })
 }
 
 /// nfs-ganesha, with its files in `dir`.

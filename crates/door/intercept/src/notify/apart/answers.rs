@@ -51,7 +51,7 @@ impl Overlay {
     }
 
     /// Where a file is looked at, and what is to be said of it in place of what is found there.
-    fn worn(&self, spot: &Spot) -> Result<(PathBuf, Option<Worn>)> {
+    pub(super) fn worn(&self, spot: &Spot) -> Result<(PathBuf, Option<Worn>)> {
         let (place, _) = spot.found(self).ok_or(Errno::ENOENT)?;
         if self.own_copies {
             let found = self.found(spot)?;
@@ -116,6 +116,8 @@ impl Server {
         let opens_fifo = matches!(request, Asked::Open { flags, .. } if flags & libc::O_PATH == 0)
             && spot.found(overlay).is_some_and(|(_, found)| kind(&found) == FileType::Fifo);
         let is_answered = match spot.side {
+            // A working directory that was removed: the kernel has it.
+            Side::Hidden if spot.dots == 1 => return Ok(Reply::Pass),
             Side::Hidden => return Err(Errno::ENOENT.into()),
             Side::System | Side::Real | Side::Own => opens_fifo,
             // The kernel has the real directory opened, which is listed as both are.
@@ -183,12 +185,18 @@ impl Server {
             }
             Asked::Stat { to, .. } => {
                 let (place, worn) = overlay.worn(spot)?;
-                let bytes = stat_of(&place, |stat| worn.into_iter().for_each(|worn| wear(stat, worn)))?;
+                let bytes = stat_of(&place, |stat| {
+                    overlay.numbers.put(stat);
+                    worn.into_iter().for_each(|worn| wear(stat, worn));
+                })?;
                 memory.write(to, &bytes).and_then(done)
             }
             Asked::Statx { flags, mask, to, .. } => {
                 let (place, worn) = overlay.worn(spot)?;
-                let wear = |stat: &mut libc::statx| worn.into_iter().for_each(|worn| wear_x(stat, worn));
+                let wear = |stat: &mut libc::statx| {
+                    overlay.numbers.put_x(stat);
+                    worn.into_iter().for_each(|worn| wear_x(stat, worn));
+                };
                 memory.write(to, &statx_of(&place, flags, mask, wear)?).and_then(done)
             }
             Asked::Access { mode, .. } => self.access(&overlay.found(spot)?, mode).and_then(done),
@@ -250,13 +258,13 @@ pub(super) fn kind(found: &Stat) -> FileType {
     FileType::from_raw_mode(found.st_mode)
 }
 
-fn wear(stat: &mut libc::stat, Worn { mode, uid, gid, nlink, mtime }: Worn) {
+pub(super) fn wear(stat: &mut libc::stat, Worn { mode, uid, gid, nlink, mtime }: Worn) {
     (stat.st_mode, stat.st_uid, stat.st_gid) = (mode, uid, gid);
     nlink.into_iter().for_each(|nlink| stat.st_nlink = nlink);
     mtime.into_iter().for_each(|mtime| (stat.st_mtime, stat.st_mtime_nsec) = mtime);
 }
 
-fn wear_x(stat: &mut libc::statx, Worn { mode, uid, gid, nlink, mtime }: Worn) {
+pub(super) fn wear_x(stat: &mut libc::statx, Worn { mode, uid, gid, nlink, mtime }: Worn) {
     (stat.stx_mode, stat.stx_uid, stat.stx_gid) = (mode as u16, uid, gid);
     nlink.into_iter().for_each(|nlink| stat.stx_nlink = nlink as u32);
     if let Some((secs, nanos)) = mtime {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of names and attributes that are kept apart: the tree makes them.
 
+use super::numbers::Before;
 use super::{Overlay, Spot};
 use crate::notify::answers::without;
 use crate::notify::decode::Asked;
@@ -24,6 +25,19 @@ impl Server {
         (overlay, spot): (&Overlay, &Spot),
     ) -> Result<Reply> {
         overlay.keeps(spot)?;
+        let before = overlay.before(spot);
+        let changed = self.change_kept(call, process, request, (overlay, spot));
+        overlay.after(before, &spot.path);
+        changed
+    }
+
+    fn change_kept(
+        self: &Arc<Self>,
+        call: &Call,
+        process: Process,
+        request: Asked,
+        (overlay, spot): (&Overlay, &Spot),
+    ) -> Result<Reply> {
         match request {
             Asked::Open { at, flags, mode, .. } => {
                 return self.open_apart(call, process, (overlay, spot), (&at, Opening { flags, mode }));
@@ -35,13 +49,13 @@ impl Server {
         let set = |attrs| set(&found, attrs);
         match request {
             Asked::MakeDir { mode, .. } => {
-                let mode = mode & 0o1777 & !process.umask()?;
-                make(&found, true, |parent, name| parent.mkdir(name, mode))
+                let mode = (mode & 0o1777, process.umask()?);
+                make(&found, true, |parent, name| parent.mkdir_masked(name, mode))
             }
             Asked::MakeNode { mode, device, .. } => {
                 let kind = FileKind::of_mode(mode).unwrap_or(FileKind::Regular).bits();
-                let mode = kind | mode & 0o7777 & !process.umask()?;
-                make(&found, false, |parent, name| parent.mknod(name, mode, device))
+                let mode = (kind | mode & 0o7777, process.umask()?);
+                make(&found, false, |parent, name| parent.mknod_masked(name, mode, device))
             }
             Asked::SymLink { target, .. } => {
                 let target = Target::new(target)?;
@@ -81,12 +95,21 @@ impl Server {
             return Err(Errno::EXDEV.into());
         };
         overlay.keeps(from).and_then(|()| overlay.keeps(to))?;
-        let (from, to) = (overlay.found(from)?, overlay.found(to)?);
-        match request {
-            Asked::Rename { flags, .. } => rename(&from, &to, RenameFlags::from_bits_retain(*flags)),
-            _ => link(&from, &to),
+        let before = (overlay.before(from), overlay.before(to));
+        let found = (overlay.found(from)?, overlay.found(to)?);
+        let (changed, moves) = match request {
+            Asked::Rename { flags, .. } => {
+                (rename(&found.0, &found.1, RenameFlags::from_bits_retain(*flags)), true)
+            }
+            _ => (link(&found.0, &found.1), false),
+        };
+        let (to, from) =
+            if moves && changed.is_ok() { (&from.path, &to.path) } else { (&to.path, &from.path) };
+        overlay.after(before.0, from);
+        if !matches!(before.1, Before::Nothing) {
+            overlay.after(before.1, to);
         }
-        .map(|()| Reply::Value(0))
+        changed.map(|()| Reply::Value(0))
     }
 }
 

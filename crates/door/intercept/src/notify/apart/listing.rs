@@ -6,14 +6,15 @@
 //! their bytes give; then the place is [`BEHIND`] and the number of the last one. So a directory may change its side while it is listed, and
 //! descriptors that were duplicated share their place, as always.
 
-use super::{Overlay, RESERVED, Side, is_missing, look};
+use super::numbers::Numbers;
+use super::{Overlay, RESERVED, Side, is_dir, is_missing, look};
 use crate::notify::mirror::os;
 use crate::notify::names::{as_path, is_gone};
 use crate::notify::process::Process;
 use crate::notify::server::{Reply, Server};
 use crate::notify::source::Call;
 use outrigger_core::{Errno, Result};
-use rustix::fs::{CWD, FileType, Mode, OFlags, SeekFrom, Stat, openat, seek};
+use rustix::fs::{CWD, FileType, Mode, OFlags, SeekFrom, Stat, fstat, openat, seek};
 use rustix::io::Errno as Os;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
@@ -30,8 +31,10 @@ const BEHIND: u64 = 1 << 40;
 const NUMBERS: u64 = 1 << 31;
 /// The most bytes that are read at once.
 const SIZE_MAX: usize = 64 << 10;
-/// Where the length, the kind and the name of an entry stand (`struct linux_dirent64`).
+/// Where the length, the kind and the name of an entry stand (`struct linux_dirent64`), behind its inode number.
 const LENGTH: usize = 16;
+/// How long the inode number is.
+const INO: usize = size_of::<u64>();
 const KIND: usize = 18;
 const NAME: usize = 19;
 
@@ -48,9 +51,10 @@ enum Listed {
 }
 
 /// The names of a directory in the overlay.
-struct Above {
+struct Above<'a> {
     names: HashSet<Vec<u8>>,
     real: Vec<u8>,
+    numbers: &'a Numbers,
 }
 
 impl Server {
@@ -78,7 +82,13 @@ impl Server {
         let mut buffer = vec![0; (size as usize).min(SIZE_MAX)];
         let entries = match &listed {
             Listed::AsItIs | Listed::Empty => Vec::new(),
-            Listed::Upper => some(&dir, &mut buffer, |name, _| !name.starts_with(RESERVED))?,
+            Listed::Upper => {
+                let device = os(fstat(&dir))?.st_dev;
+                some(&dir, &mut buffer, |name, head| {
+                    overlay.numbers.put_entry(device, head);
+                    !name.starts_with(RESERVED)
+                })?
+            }
             Listed::Both { path, shows_real } => {
                 overlay.list(&dir, (path, *shows_real), before, &mut buffer)?
             }
@@ -112,7 +122,11 @@ fn opened(process: Process, file: i32) -> Result<(OwnedFd, bool)> {
 }
 
 /// Reads entries until some are to be seen, or there are no more.
-fn some(dir: &OwnedFd, buffer: &mut [u8], mut shows: impl FnMut(&[u8], &mut u8) -> bool) -> Result<Vec<u8>> {
+fn some(
+    dir: &OwnedFd,
+    buffer: &mut [u8],
+    mut shows: impl FnMut(&[u8], &mut [u8]) -> bool,
+) -> Result<Vec<u8>> {
     loop {
         // SAFETY: the kernel writes no more than its length to the buffer, which outlives the call.
         let count = unsafe {
@@ -125,7 +139,7 @@ fn some(dir: &OwnedFd, buffer: &mut [u8], mut shows: impl FnMut(&[u8], &mut u8) 
             let (entry, after) = rest.split_at_mut_checked(length.max(1)).ok_or(Errno::EIO)?;
             let (head, name) = entry.split_at_mut_checked(NAME).ok_or(Errno::EIO)?;
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-            if shows(name, &mut head[KIND]) {
+            if shows(name, head) {
                 seen.extend_from_slice(entry);
             }
             rest = after;
@@ -156,10 +170,10 @@ impl Overlay {
         before: u64,
         buffer: &mut [u8],
     ) -> Result<Vec<u8>> {
-        let above = Above::of(self.real(path))?;
+        let above = Above::of(self.real(path), &self.numbers)?;
         let is_behind = (BEHIND..=BEHIND + NUMBERS).contains(&before);
         if shows_real && !is_behind {
-            let seen = some(dir, buffer, |name, kind| above.shows(name, kind))?;
+            let seen = some(dir, buffer, |name, head| above.shows(name, head))?;
             if !seen.is_empty() {
                 return Ok(seen);
             }
@@ -171,22 +185,26 @@ impl Overlay {
     }
 }
 
-impl Above {
-    fn of(real: Vec<u8>) -> Result<Self> {
+impl<'a> Above<'a> {
+    fn of(real: Vec<u8>, numbers: &'a Numbers) -> Result<Self> {
         let names = fs::read_dir(as_path(&real)).and_then(|entries| {
             entries.map(|entry| Ok(entry?.file_name().into_vec())).collect::<io::Result<HashSet<_>>>()
         })?;
-        Ok(Above { names, real })
+        Ok(Above { names, real, numbers })
     }
 
-    /// Whether a name of the real directory is to be seen, and what kind of file it leads to.
-    fn shows(&self, name: &[u8], kind: &mut u8) -> bool {
+    /// Whether a name of the real directory is to be seen; what file it leads to is put into its entry. A directory on both sides has the
+    /// number of the real one.
+    fn shows(&self, name: &[u8], head: &mut [u8]) -> bool {
         if matches!(name, b"." | b"..") {
             return true;
         }
         if self.names.contains(name) {
             if let Ok(found) = look(&[&self.real, &b"/"[..], name].concat()) {
-                *kind = kind_of(&found);
+                head[KIND] = kind_of(&found);
+                if !is_dir(&found) {
+                    put_ino(head, self.numbers.shown_of(&found));
+                }
             }
             return true;
         }
@@ -208,7 +226,7 @@ impl Above {
             let next = group[0].0 + 1;
             let added = group.iter().filter_map(|(_, name)| {
                 let found = look(&[&self.real, &b"/"[..], name].concat()).ok()?;
-                Some(entry(name, &found, next))
+                Some(entry(name, (&found, self.numbers.shown_of(&found)), next))
             });
             let added: Vec<u8> = added.flatten().collect();
             if entries.len() + added.len() > size {
@@ -229,16 +247,32 @@ fn number(name: &[u8]) -> u64 {
 }
 
 /// An entry as getdents64(2) has it, with the place behind it.
-fn entry(name: &[u8], found: &Stat, next: u64) -> Vec<u8> {
+fn entry(name: &[u8], (found, ino): (&Stat, u64), next: u64) -> Vec<u8> {
     let length = (NAME + name.len() + 1).next_multiple_of(8);
     let mut bytes = Vec::with_capacity(length);
-    bytes.extend(found.st_ino.to_ne_bytes());
+    bytes.extend(ino.to_ne_bytes());
     bytes.extend(next.to_ne_bytes());
     bytes.extend((length as u16).to_ne_bytes());
     bytes.push(kind_of(found));
     bytes.extend_from_slice(name);
     bytes.resize(length, 0);
     bytes
+}
+
+/// Puts an inode number into the head of an entry.
+fn put_ino(head: &mut [u8], ino: u64) {
+    head[..INO].copy_from_slice(&ino.to_ne_bytes());
+}
+
+impl Numbers {
+    /// Puts the number that a file shows into the head of an entry of a directory on this device.
+    fn put_entry(&self, device: u64, head: &mut [u8]) {
+        let own =
+            head.first_chunk().map(|ino| u64::from_ne_bytes(*ino)).filter(|_| head[KIND] != libc::DT_DIR);
+        if let Some((_, ino)) = own.and_then(|own| self.shown((device, own))) {
+            put_ino(head, ino);
+        }
+    }
 }
 
 fn kind_of(found: &Stat) -> u8 {
@@ -295,14 +329,15 @@ mod tests {
             fs::write(real.join(name), "").unwrap();
         }
         let path = real.into_os_string().into_vec();
-        let above = Above::of(upper.into_os_string().into_vec()).unwrap();
+        let numbers = Numbers::default();
+        let above = Above::of(upper.into_os_string().into_vec(), &numbers).unwrap();
         for size in [64, 4096, SIZE_MAX] {
             assert_eq!(all(&above, &path, true, size), new);
         }
         assert_eq!(all(&above, &path, false, 4096).len(), new.len() + 1, "the copy, too");
-        let mut kind = 0;
-        let seen = ["both", "gone", "real", ".", ".wh.x"].map(|name| above.shows(name.as_bytes(), &mut kind));
-        assert_eq!((seen, kind), ([true, false, true, true, false], libc::DT_REG));
+        let mut head = [0; NAME];
+        let seen = ["both", "gone", "real", ".", ".wh.x"].map(|name| above.shows(name.as_bytes(), &mut head));
+        assert_eq!((seen, head[KIND]), ([true, false, true, true, false], libc::DT_REG));
         assert!(above.alone(&path, true, BEHIND, 8).is_err(), "no room for one");
     }
 }

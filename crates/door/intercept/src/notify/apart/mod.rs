@@ -11,15 +11,18 @@
 //! | `changes.rs` | changes of names and attributes |
 //! | `open.rs` | opening files |
 //! | `listing.rs` | directories that are on both sides |
+//! | `numbers.rs` | device and inode numbers of copies |
 //! | `devices.rs` | requests to open files (ioctl), and sockets |
 
 mod answers;
 mod changes;
 mod devices;
 mod listing;
+mod numbers;
 mod open;
 
-use super::names::{above, as_path, is_below, is_gone, last};
+use super::names::{DELETED, above, as_path, is_below, is_gone, last};
+use numbers::Numbers;
 use outrigger_client::{Client, Inode};
 use outrigger_core::{Errno, Name, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
@@ -44,6 +47,8 @@ pub struct Apart {
     pub upper: PathBuf,
     /// Whether copies belong to this user, and the tree alone knows whose the files are.
     pub own_copies: bool,
+    /// Real files with one name that have been copied, and the inode numbers that they had.
+    pub copies: Vec<(PathBuf, u64)>,
 }
 
 /// The same for this process: paths are as in [`super::names`].
@@ -52,6 +57,7 @@ pub(crate) struct Overlay {
     dir: Vec<u8>,
     upper: Vec<u8>,
     own_copies: bool,
+    numbers: Numbers,
 }
 
 /// Where a file is.
@@ -141,9 +147,12 @@ fn is_writable(link: &[u8]) -> bool {
 
 impl Overlay {
     pub(crate) fn new(apart: Apart) -> Self {
-        let Apart { client, dir, upper, own_copies } = apart;
+        let Apart { client, dir, upper, own_copies, copies } = apart;
         let bytes = |path: PathBuf| path.into_os_string().into_vec();
-        Overlay { client, dir: bytes(dir), upper: bytes(upper), own_copies }
+        let (dir, upper) = (bytes(dir), bytes(upper));
+        let overlay = Overlay { client, dir, upper, own_copies, numbers: Numbers::default() };
+        overlay.remember(copies);
+        overlay
     }
 
     /// Where the copy of a file is.
@@ -154,6 +163,12 @@ impl Overlay {
     /// The path of the file for that of a copy.
     pub(crate) fn shown<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         is_below(path, &self.upper).then(|| &path[self.upper.len()..])
+    }
+
+    /// The path that a directory of the overlay had, for that of one which has lost its name.
+    pub(crate) fn had<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let former = path.strip_suffix(DELETED).filter(|_| is_gone(path))?;
+        self.shown(former)
     }
 
     /// Whether a path is that of the upper tree itself.
@@ -285,7 +300,8 @@ mod tests {
         let sim = Sim::new(1);
         let tree = Scripted::new(&sim, |_, _| Step::Now(Reply::Error(Errno::ENOSYS.into())));
         let client = Client::new(Stack::new(tree).service(), sim, Settings::default());
-        let overlay = Overlay::new(Apart { client, dir: dir.clone(), upper, own_copies: false });
+        let overlay =
+            Overlay::new(Apart { client, dir: dir.clone(), upper, own_copies: false, copies: Vec::new() });
         for (path, side) in [
             ("both", Side::Both),
             ("both/only", Side::Real),

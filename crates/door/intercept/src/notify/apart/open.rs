@@ -15,6 +15,7 @@ use outrigger_client::Inode;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, FileKind, Result};
 use rustix::fs::{FileType, OFlags};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,6 +31,9 @@ impl Server {
         if how.has(libc::O_TMPFILE) {
             // Programs make one with a name then.
             return Err(Errno::EOPNOTSUPP.into());
+        }
+        if how.has(libc::O_CREAT) && spot.slash && spot.dots == 0 {
+            return Err(Errno::EISDIR.into());
         }
         let changes = how.flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
         let can_give = self.source.can_give(call, as_path(&overlay.real(b"")), changes);
@@ -56,7 +60,9 @@ impl Server {
             FileType::Socket => Err(Errno::ENXIO.into()),
             FileType::Fifo => {
                 // Both ends have to be those of the same one; it waits for the other one in the program.
+                let before = overlay.before(spot);
                 let real = overlay.copied(spot, OpenFlags::empty())?;
+                overlay.after(before, &spot.path);
                 self.again(call, &real, Vec::new(), &[(at.argument, 0)])
             }
             FileType::RegularFile if how.writes() || how.has(libc::O_TRUNC) => {
@@ -65,7 +71,9 @@ impl Server {
             }
             FileType::RegularFile => {
                 overlay.permits(spot, how)?;
-                let is_copy = spot.side == Side::Upper;
+                let is_locked = how.has(libc::O_CREAT) && spot.side == Side::Real;
+                let place = if is_locked { overlay.settled(spot)? } else { place };
+                let is_copy = overlay.shown(place.as_os_str().as_bytes()).is_some();
                 // The permissions of a real file stay as they are.
                 let open_real = || os(open_as_it_is(&place, how.of_copy()));
                 Ok(how.reply(if is_copy { open(&place, how.of_copy()) } else { open_real() }?))
@@ -95,9 +103,9 @@ impl Server {
         }
         let place = overlay.found(spot)?;
         let (parent, name) = place.place()?;
-        let mode = how.mode & 0o7777 & !process.umask()?;
+        let mode = (how.mode & 0o7777, process.umask()?);
         let exclusive = if how.has(libc::O_EXCL) { OpenFlags::EXCL } else { OpenFlags::empty() };
-        parent.create(&name, mode, flags_of(how) | exclusive)?;
+        parent.create_masked(&name, mode, flags_of(how) | exclusive)?;
         Ok(how.reply(open(as_path(&overlay.real(&spot.path)), how.of_copy())?))
     }
 }
@@ -124,6 +132,18 @@ impl Overlay {
             return inode.entries().map(drop);
         }
         inode.open(flags_of(how)).map(drop)
+    }
+
+    /// Where a file is that a program would have made, if it may be copied: what it locks is what the next one writes to and locks then.
+    fn settled(&self, spot: &Spot) -> Result<PathBuf> {
+        match self.copy(&self.found(spot)?) {
+            Ok(()) => Ok(as_path(&self.real(&spot.path)).to_owned()),
+            Err(error) if matches!(error.errno, Errno::EACCES | Errno::EPERM | Errno::EROFS) => {
+                // Who may only read it cannot change it either.
+                Ok(as_path(&self.place(spot.side, &spot.path).ok_or(Errno::ENOENT)?).to_owned())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Where the copy of a file is, which is made unless it is there: a regular one by being opened in the tree.

@@ -1,11 +1,16 @@
 # shellcheck shell=dash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What the client's machine of the group `nfs` runs. Before it stand `rounds`, `megabytes`, `servers`, and a function `find_server`
-# that sets `port`, `mount_port` and `path` for one of these. It prints one line a sample: "sample SERVER TASK CENTISECONDS CALLS".
+# What the client's machine of the groups `nfs` and `ninep` runs. Before it stand `protocol`, `rounds`, `megabytes`, `servers`, and a
+# function `find_server` that sets `port`, `mount_port` and `path` for one of these. It prints one line a sample: "sample SERVER TASK
+# CENTISECONDS CALLS", without the calls of 9P, which are not counted.
 # shellcheck disable=SC2154
 
 # A fresh mount: nothing is known of the files.
 mounted() {
+    if [ "$protocol" = 9p ]; then
+        mount -t 9p -o "trans=tcp,port=$port,version=9p2000.L,msize=1048576,uname=root,aname=$path" 10.0.2.2 /mnt
+        return
+    fi
     mount -t nfs -o "addr=10.0.2.2,mountaddr=10.0.2.2,vers=3,proto=tcp,port=$port,mountport=$mount_port,mountproto=tcp,nolock" \
         "10.0.2.2:$path" /mnt
 }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Content in pieces that suit the line: on a slow one, much at once would delay everything small that is asked after it.
+
+use crate::inner::Inner;
+use bytes::Bytes;
+use outrigger_core::ops::{OpenFlags, Read, Write};
+use outrigger_core::reply::Count;
+use outrigger_core::{BoxFuture, Cx, Errno, Payload, Reply, Result};
+use outrigger_toolkit_remote::{pieces, together};
+
+/// A line that carries so much in a moment carries the most that is read or written at once in a few of them.
+const FAST: usize = 128 << 10;
+
+impl Inner {
+    /// How many bytes one request should move now; `None` where any number will do.
+    fn piece(&self) -> Option<u32> {
+        let chunk = self.present()?.mux.chunk();
+        (chunk < FAST).then_some(chunk as u32)
+    }
+
+    /// Reads, all pieces at once.
+    ///
+    /// # Errors
+    /// Of the first piece that cannot be read.
+    pub(crate) async fn read(&self, cx: &Cx, op: Read) -> Result<Reply> {
+        let Some(each) = self.piece().filter(|&each| op.len > each) else {
+            return self.ask(cx, &op.into()).await;
+        };
+        let ask = |(at, len): (usize, usize)| -> BoxFuture<'_, Result<(usize, Bytes)>> {
+            let piece = Read { offset: op.offset.saturating_add(at as u64), len: len as u32, ..op.clone() };
+            Box::pin(async move {
+                match self.ask(cx, &piece.into()).await? {
+                    Reply::Data(data) => Ok((len, data.into_bytes()?)),
+                    Reply::Error(error) => Err(error),
+                    _ => Err(Errno::EPROTO.because("what came is no content")),
+                }
+            })
+        };
+        let mut read = Vec::new();
+        for piece in together(pieces(op.len as usize, each).map(ask).collect()).await {
+            let (len, bytes) = piece?;
+            let is_end = bytes.len() < len;
+            read.push(bytes);
+            if is_end {
+                break;
+            }
+        }
+        Ok(Reply::Data(Payload::Chunks(read)))
+    }
+
+    /// Writes, all pieces at once.
+    ///
+    /// # Errors
+    /// Of the first piece, when that cannot be written. When it is a later one, those before it count.
+    pub(crate) async fn write(&self, cx: &Cx, op: Write) -> Result<Reply> {
+        let appends = self.open.get(op.handle).is_ok_and(|file| file.flags.contains(OpenFlags::APPEND));
+        let Some(each) = self.piece().filter(|&each| !appends && op.data.len() > each as usize) else {
+            return self.ask(cx, &op.into()).await;
+        };
+        let data = op.data.clone().into_bytes()?;
+        let ask = |(at, len): (usize, usize)| -> BoxFuture<'_, Result<(usize, u64)>> {
+            let (offset, data) = (op.offset.checked_add(at as u64), data.slice(at..at + len));
+            let (node, handle, cached, kill_setid) = (op.node, op.handle, op.cached, op.kill_setid);
+            Box::pin(async move {
+                let offset = offset.ok_or(Errno::EFBIG)?;
+                let data = Payload::Bytes(data);
+                let piece = Write { node, handle, offset, data, cached, kill_setid };
+                match self.ask(cx, &piece.into()).await? {
+                    Reply::Count(Count(count)) => Ok((len, count)),
+                    Reply::Error(error) => Err(error),
+                    _ => Err(Errno::EPROTO.because("what came is no count")),
+                }
+            })
+        };
+        let mut written = 0;
+        for piece in together(pieces(data.len(), each).map(ask).collect()).await {
+            match piece {
+                Ok((len, count)) => {
+                    written += count;
+                    if count < len as u64 {
+                        break;
+                    }
+                }
+                Err(error) if written == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(Reply::Count(Count(written)))
+    }
+}

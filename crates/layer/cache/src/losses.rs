@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was answered and could not be written, until somebody gets the error.
+
+use outrigger_core::ops::Lookup;
+use outrigger_core::{Error, Node, Target, lock};
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+
+/// Of at most so many files it is noted that writes failed without a report to a program.
+const MOST: usize = 1000;
+
+/// A file of which something was lost.
+#[derive(Debug, Clone)]
+pub struct Lost {
+    /// The file.
+    pub node: Node,
+    /// Its path then, where the tree below knew it.
+    pub path: Option<Target>,
+    /// The directory and the name, if the file itself could not be made: the tree below does not know it.
+    pub unmade: Option<Lookup>,
+    /// Why.
+    pub error: Error,
+}
+
+/// All losses that no program got an error for.
+#[derive(Default)]
+pub(crate) struct Losses(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    files: HashMap<Node, Lost>,
+    /// Files of which a program that gave them another name was told.
+    told: HashSet<Node>,
+    /// Those of `files` that [`Losses::since`] has returned.
+    returned: HashSet<Node>,
+    /// Why the first write failed since the tree was synchronised.
+    unsynced: Option<Error>,
+}
+
+impl Losses {
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Lost> {
+        lock(&self.0).files.values().cloned().collect()
+    }
+
+    /// Those that this has not returned before.
+    pub(crate) fn since(&self) -> Vec<Lost> {
+        let Known { files, returned, .. } = &mut *lock(&self.0);
+        files.values().filter(|lost| returned.insert(lost.node)).cloned().collect()
+    }
+
+    /// Why a write to a file failed.
+    pub(crate) fn error_of(&self, node: Node) -> Option<Error> {
+        lock(&self.0).files.get(&node).map(|lost| lost.error.clone())
+    }
+
+    /// Notes one. Of a file that has one already, the first error stays.
+    pub(crate) fn add(&self, lost: Lost) {
+        let mut known = lock(&self.0);
+        known.unsynced.get_or_insert_with(|| lost.error.clone());
+        known.told.remove(&lost.node);
+        known.returned.remove(&lost.node);
+        if known.files.len() < MOST {
+            known.files.entry(lost.node).or_insert(lost);
+        }
+    }
+
+    /// A program got the error of a file.
+    pub(crate) fn remove(&self, node: Node) {
+        let mut known = lock(&self.0);
+        known.told.remove(&node);
+        known.returned.remove(&node);
+        known.files.remove(&node);
+    }
+
+    /// Whether a program that gives a file another name is the first to be told.
+    pub(crate) fn tell(&self, node: Node) -> bool {
+        lock(&self.0).told.insert(node)
+    }
+
+    /// Why the first write failed since this was asked last.
+    pub(crate) fn take_unsynced(&self) -> Option<Error> {
+        lock(&self.0).unsynced.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::Errno;
+
+    fn lost(node: u64, errno: Errno) -> Lost {
+        Lost { node: Node(node), path: None, unmade: None, error: errno.into() }
+    }
+
+    #[test]
+    fn a_file_is_returned_again_only_when_more_of_it_is_lost() {
+        let losses = Losses::default();
+        losses.add(lost(1, Errno::ENOSPC));
+        losses.add(lost(2, Errno::EIO));
+        assert_eq!((losses.since().len(), losses.since().len(), losses.all().len()), (2, 0, 2));
+        losses.add(lost(1, Errno::EIO));
+        assert_eq!(losses.since().iter().map(|lost| lost.node).collect::<Vec<_>>(), [Node(1)]);
+        assert_eq!(losses.error_of(Node(1)), Some(Errno::ENOSPC.into()), "the first one");
+        losses.remove(Node(1));
+        assert_eq!((losses.error_of(Node(1)), losses.all().len()), (None, 1));
+    }
+}
