@@ -96,19 +96,20 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 ///     outrigger run --cow -- make install && outrigger diff
 ///
 /// Where no namespace can be made, this is done by answers to system calls, too (--via
-/// seccomp): nothing that changes a real file is left to the kernel, and programs of 32 bits,
-/// mount(2) and chroot(2) are refused. What is open for reading when a file is changed stays
-/// the real one.
+/// seccomp, --via ptrace): nothing that changes a real file is left to the kernel, and
+/// programs of 32 bits, mount(2) and chroot(2) are refused. What is open for reading when a
+/// file is changed stays the real one.
 ///
 /// /proc, /sys, /dev and /run stay those of the system. Trees stand under their prefixes as
 /// without --cow, but are read only (EROFS): they have no overlay, and nothing outside
 /// changes. LOCATIONs are those of real files, not of files in the overlay.
 ///
 /// --audit writes a line of JSON for each operation of the program on what is served: with
-/// --cow all local files, too, of which by seccomp only those that are changed. Fields are those of `outrigger trace --json`: time (seconds since
-/// 1970), id, pid, uid, op, paths, args, state (done, failed, dropped), us (how long it
-/// took), and result and bytes, or error (as ENOENT). Content is not in it. FILE is made
-/// for its user only; - is standard error.
+/// --cow all local files, too, of which by seccomp and ptrace only those that are changed.
+/// Fields are those of `outrigger trace --json`: time (seconds since 1970), id, pid, uid, op,
+/// paths, args, state (done, failed, dropped), us (how long it took), and result and bytes,
+/// or error (as ENOENT). Content is not in it. FILE is made for its user only; - is standard
+/// error.
 ///
 /// The exit status is that of the program, 128 and the number of the signal that ended it,
 /// 127 when there is no such program, 126 when it cannot be executed, and 125 when
@@ -190,19 +191,16 @@ impl crate::run::Run for Run {
         let launch = Launch { prefixes, start };
         // By the gate, a program finds by itself that there is no local directory 'https:'.
         let gate = !self.no_gate && !self.trees.urls;
-        let status = match via.begin(&launch, self.verbose, gate)? {
+        let begun = via.begin(&launch, self.verbose, gate)?;
+        let view = || {
+            let apart = overlay.as_ref().map(|overlay| cow::apart(context, overlay, &seen.tree));
+            let client = via::client(context, seen.trees(), Groups::UNKNOWN);
+            Ok::<_, Failure>(View { prefixes: &launch.prefixes, urls, client, apart: apart.transpose()? })
+        };
+        let status = match begun {
             Begun::Namespace(launched) => serve(context, &seen, launched)?,
-            Begun::Seccomp(filtered) => {
-                let apart = overlay.as_ref().map(|overlay| cow::apart(context, overlay, &seen.tree));
-                let client = via::client(context, seen.trees(), Groups::UNKNOWN);
-                let view = View { prefixes: &launch.prefixes, urls, client, apart: apart.transpose()? };
-                via::answer_filtered(context, view, filtered, self.verbose)?
-            }
-            Begun::Ptrace(traced) => {
-                let client = via::client(context, seen.trees(), Groups::UNKNOWN);
-                let view = View { prefixes: &launch.prefixes, urls, client, apart: None };
-                via::answer_traced(context, view, traced, self.verbose)?
-            }
+            Begun::Seccomp(filtered) => via::answer_filtered(context, view()?, filtered, self.verbose)?,
+            Begun::Ptrace(traced) => via::answer_traced(context, view()?, traced, self.verbose)?,
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         // What is lost is said; the status is that of the program, unless it was content with everything.

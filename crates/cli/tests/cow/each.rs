@@ -175,7 +175,8 @@ pub fn the_death_of_the_server_loses_nothing_that_was_done(via: &'static str) {
     let mut input = child.stdin.take().unwrap();
     signal(child.id(), "KILL");
     child.wait().unwrap();
-    input.write_all(b"go\n").unwrap();
+    // Who was traced has ended already.
+    assert!(input.write_all(b"go\n").is_ok() || via == "ptrace");
     // Nothing of the program itself can be read any more, if it is not in memory: it may be killed for that.
     let mut said = String::new();
     child.stdout.take().unwrap().read_to_string(&mut said).unwrap();

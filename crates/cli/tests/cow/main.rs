@@ -8,6 +8,7 @@ mod native;
 mod refused;
 #[path = "../support/mod.rs"]
 mod support;
+mod traced;
 
 use serde_json::Value;
 use std::fs;
@@ -39,6 +40,9 @@ macro_rules! each_way {
         }
         mod seccomp {
             $(#[test] fn $test() { crate::$file::$test("seccomp"); })*
+        }
+        mod ptrace {
+            $(#[test] fn $test() { crate::$file::$test("ptrace"); })*
         }
     };
 }

@@ -35,8 +35,6 @@ fn other_tracers_are_refused_and_say_so() {
         let said = run(&place, &[], &["strace", "true"]);
         assert!(said.code != Some(0) && said.err.contains("Operation not permitted"), "{said:?}");
     }
-    let cow = place.run(&["run", "--via", "ptrace", "--cow", "true"]);
-    assert!(cow.code == Some(125) && cow.err.contains("--cow"), "{cow:?}");
     let process = std::process::id().to_string();
     let attach = place.run(&["attach", "--via", "ptrace", "--no-hosts", "--map", "/data=tree", &process]);
     assert!(attach.code != Some(0) && attach.err.contains("`outrigger run`"), "{attach:?}");

@@ -13,7 +13,7 @@ use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
 use crate::{
     ATTACH, DETACH, EXECUTE, GO, INJECT, KEEP, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME,
-    NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, STOPS_AT_ALL, STOPS_AT_PATHS, TRACE, WHOLE,
+    NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, STOPS_AT_ALL, STOPS_AT_PATHS, TRACE, TRACE_APART, WHOLE,
 };
 use outrigger_host::{MountEntry, receive_with, send_with};
 use rustix::fs::{Mode, OFlags, open};
@@ -58,7 +58,7 @@ enum Wanted {
     /// A program whose system calls the server answers.
     Filtered { filter: Filter, program: OsString, arguments: Vec<OsString> },
     /// A program that the server traces.
-    Traced { program: OsString, arguments: Vec<OsString> },
+    Traced { filter: Filter, program: OsString, arguments: Vec<OsString> },
     /// A process that runs. If it is to be moved, another process is asked for that.
     Process(u32),
     /// The same process, which is to enter the namespaces of another one.
@@ -90,7 +90,11 @@ impl Order {
                 program: first,
                 arguments: arguments.collect(),
             },
-            TRACE => Wanted::Traced { program: first, arguments: arguments.collect() },
+            TRACE | TRACE_APART => Wanted::Traced {
+                filter: if what == TRACE { Filter::Plain } else { Filter::Apart },
+                program: first,
+                arguments: arguments.collect(),
+            },
             WHOLE => {
                 let program = arguments.next()?;
                 Wanted::Whole { empty: first.into(), program, arguments: arguments.collect() }
@@ -130,8 +134,8 @@ impl Order {
                 enter_filter(socket, *filter).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
-            Wanted::Traced { program, arguments } => {
-                enter_trace(socket).map_err(not_started)?;
+            Wanted::Traced { filter, program, arguments } => {
+                enter_trace(socket, *filter).map_err(not_started)?;
                 Err(execute(program, arguments))
             }
             Wanted::Process(pid) => self.attach(socket, *pid).map_err(not_started),
@@ -191,10 +195,7 @@ fn return_to(here: Option<PathBuf>) -> Result<(), String> {
 fn enter_filter(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
     let here = std::env::current_dir().ok();
     if filter == Filter::Apart {
-        // The kernel would write what is left of a program that crashes to the real directory.
-        let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-        rustix::process::setrlimit(rustix::process::Resource::Core, none)
-            .map_err(failed("the size of core files"))?;
+        give_up_core_files()?;
     }
     let listener = crate::notify::install(filter)?;
     send_with(socket, LISTENING, &[listener.as_fd()]).map_err(failed("the server is gone"))?;
@@ -203,13 +204,34 @@ fn enter_filter(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
     return_to(here)
 }
 
+/// The kernel would write what is left of a program that crashes to the real directory.
+#[cfg(target_arch = "x86_64")]
+fn give_up_core_files() -> Result<(), String> {
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(rustix::process::Resource::Core, none)
+        .map_err(failed("the size of core files"))
+}
+
+/// Programs are made to open files of the overlay by openat2(2), which follows no link then.
+#[cfg(target_arch = "x86_64")]
+fn must_have_openat2() -> Result<(), String> {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(CWD, ".", flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+        .map(drop)
+        .map_err(failed("openat2(2), which Linux has from 5.6 on, and a filter of system calls may refuse"))
+}
+
 /// Has the server trace this process, and answer its system calls from the moment when it says so. Where there is a filter already, its answer
 /// would come before that of another one: then this process stops at all calls.
 #[cfg(target_arch = "x86_64")]
-fn enter_trace(socket: &OwnedFd) -> Result<(), String> {
+fn enter_trace(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
     let here = std::env::current_dir().ok();
+    if filter == Filter::Apart {
+        give_up_core_files().and_then(|()| must_have_openat2())?;
+    }
     let is_first = status("self", "Seccomp:").is_ok_and(|mode| mode == "0");
-    let is_filtered = is_first && crate::notify::install_for_tracer().is_ok();
+    let is_filtered = is_first && crate::notify::install_for_tracer(filter).is_ok();
     if !is_filtered {
         crate::notify::give_up_privileges()?;
     }
@@ -255,7 +277,7 @@ fn enter_filter(_: &OwnedFd, _: Filter) -> Result<(), String> {
 
 /// Which system calls there are is known of one kind of processor.
 #[cfg(not(target_arch = "x86_64"))]
-fn enter_trace(_: &OwnedFd) -> Result<(), String> {
+fn enter_trace(_: &OwnedFd, _: Filter) -> Result<(), String> {
     Err("system calls are answered on x86-64 only".to_owned())
 }
 

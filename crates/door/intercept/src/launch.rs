@@ -4,7 +4,7 @@
 use crate::failed;
 use crate::{
     APART, ATTACH, DETACH, EXECUTE, FILTER, GATE, GO, KEEPER, LISTENING, MESSAGE_MAX, MOUNTED, MOVE, NAME,
-    STOPS_AT_ALL, STOPS_AT_PATHS, TRACE, Tracer, WHOLE,
+    STOPS_AT_ALL, STOPS_AT_PATHS, TRACE, TRACE_APART, Tracer, WHOLE,
 };
 use outrigger_host::{Confined, give_umask_back, receive_with, send_with, take_umask};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -98,6 +98,11 @@ impl Filter {
         }
     }
 
+    /// The order to execute a program that is traced.
+    fn order_traced(self) -> &'static str {
+        if self == Filter::Apart { TRACE_APART } else { TRACE }
+    }
+
     /// The one that an order is about.
     pub(crate) fn of(order: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|filter| filter.order() == order)
@@ -150,15 +155,16 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Starts the process that becomes the program, and traces it.
+    /// Starts the process that becomes the program, and traces it. `filter` says which of its calls are answered.
     ///
     /// The caller has no other threads that start processes: these would inherit a socket.
     ///
     /// # Errors
     /// A sentence about what this system did not permit.
-    pub fn start(command: &[OsString]) -> Result<Self, String> {
-        let (mut child, socket) = start(&[], TRACE, command)?;
-        let begun = is_filtered(&socket).and_then(|is_filtered| Tracer::start(child.id(), is_filtered));
+    pub fn start(command: &[OsString], filter: Filter) -> Result<Self, String> {
+        let (mut child, socket) = start(&[], filter.order_traced(), command)?;
+        let begun =
+            is_filtered(&socket).and_then(|is_filtered| Tracer::start(child.id(), is_filtered, filter));
         match begun {
             Ok(tracer) => Ok(Traced { tracer, pid: child.id(), waiting: Waiting { socket, moves: None } }),
             Err(why) => {

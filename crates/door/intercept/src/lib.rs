@@ -78,6 +78,8 @@ const GATE: &str = "gate";
 const APART: &str = "apart";
 /// The order to execute a program that the server traces.
 const TRACE: &str = "trace";
+/// The same where changes of local files are kept apart.
+const TRACE_APART: &str = "trace-apart";
 /// The order to prepare a namespace for a process.
 const ATTACH: &str = "attach";
 /// The order to have a process enter a namespace.

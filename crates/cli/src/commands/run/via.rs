@@ -95,14 +95,16 @@ impl Via {
             return launch.start().map(Begun::Namespace);
         }
         match (self, &launch.start) {
-            (Via::Ptrace, Start::Whole { .. }) => Err("--cow takes a namespace, or seccomp".to_owned()),
+            (Via::Ptrace, Start::Whole { command, .. }) => {
+                Traced::start(command, Filter::Apart).map(Begun::Ptrace)
+            }
             // Where trees can stand in the overlay was looked at.
             (_, Start::Whole { command, .. }) => Filtered::start(command, Filter::Apart).map(Begun::Seccomp),
             (_, Start::Program(command)) => {
                 launch.prefixes.iter().try_for_each(|prefix| prefix.check(&launch.prefixes))?;
                 let filter = if gate { Filter::Gate } else { Filter::Plain };
                 match self {
-                    Via::Ptrace => Traced::start(command).map(Begun::Ptrace),
+                    Via::Ptrace => Traced::start(command, Filter::Plain).map(Begun::Ptrace),
                     _ => Filtered::start(command, filter).map(Begun::Seccomp),
                 }
             }

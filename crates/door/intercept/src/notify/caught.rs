@@ -3,10 +3,13 @@
 
 use super::gate::{Grafts, Memory};
 use super::listener::Listener;
+use super::names::Names;
 use super::progress::Progress;
+use super::source::Source;
 use super::trace::Tracer;
 use crate::failed;
 use crate::kept::{Kept, Link, Shows};
+use crate::launch::Prefix;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -42,4 +45,27 @@ pub enum Caught {
     Filtered(Kept),
     /// By tracing.
     Traced(Arc<Tracer>),
+}
+
+impl Caught {
+    /// Where calls come from, and what those by a filter take. `names` is what is shown, with trees at `prefixes`.
+    pub(crate) fn source(
+        self,
+        names: &Names,
+        prefixes: &[Prefix],
+        gate: bool,
+    ) -> Result<(Arc<dyn Source>, Option<ByFilter>), String> {
+        match self {
+            Caught::Traced(tracer) => {
+                tracer.knows(names);
+                Ok((tracer, None))
+            }
+            Caught::Filtered(kept) => {
+                let (mirror, prefixes) = (names.mirror().to_owned(), prefixes.to_vec());
+                let shows = Shows { mirror, prefixes, is_closed: names.overlay().is_some() };
+                let filter = ByFilter::new((kept.listener, kept.calls, kept.keeper), &shows, gate)?;
+                Ok((Arc::clone(&filter.listener) as _, Some(filter)))
+            }
+        }
+    }
 }

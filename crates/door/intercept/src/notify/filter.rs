@@ -5,9 +5,11 @@
 //! are allowed if they come from the gate, by the address of its instruction.
 
 use super::gate::ALLOWED;
+use crate::launch::Filter;
 use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W,
-    SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_TRACE, SECCOMP_RET_USER_NOTIF, sock_filter,
+    SECCOMP_RET_ACTION_FULL, SECCOMP_RET_ALLOW, SECCOMP_RET_DATA, SECCOMP_RET_ERRNO, SECCOMP_RET_TRACE,
+    SECCOMP_RET_USER_NOTIF, seccomp_data, sock_filter,
 };
 use std::ops::RangeInclusive;
 
@@ -151,29 +153,72 @@ pub(crate) enum Fate {
     Allowed,
     /// It is answered.
     Answered,
-    /// It fails, as if the kernel did not know it.
-    Unknown,
+    /// It fails with this error.
+    Refused(i32),
 }
 
 impl Fate {
-    /// The same as the filter decides.
-    pub(crate) fn of(architecture: u32, number: u64) -> Self {
-        let plain = number & !u64::from(X32);
-        match plain {
-            _ if plain == u64::from(IO_URING_SETUP) => Fate::Unknown,
-            _ if architecture == X86_64 && NOTIFIED.iter().any(|&told| told as u64 == number) => {
-                Fate::Answered
-            }
-            _ => Fate::Allowed,
+    /// What a filter for a tracer decides, which is run here as by the kernel: so both decide alike.
+    pub(crate) fn of(filter: &[sock_filter], data: &seccomp_data) -> Self {
+        let answer = run(filter, data);
+        match answer & SECCOMP_RET_ACTION_FULL {
+            SECCOMP_RET_ALLOW => Fate::Allowed,
+            SECCOMP_RET_TRACE => Fate::Answered,
+            _ => Fate::Refused((answer & SECCOMP_RET_DATA) as i32),
         }
+    }
+}
+
+/// What a filter of this module answers.
+fn run(filter: &[sock_filter], data: &seccomp_data) -> u32 {
+    let (mut at, mut value) = (0, 0);
+    while let Some(step) = filter.get(at) {
+        at += 1;
+        let code = u32::from(step.code);
+        match code & 7 {
+            BPF_LD => value = word(data, step.k),
+            BPF_ALU => value &= step.k,
+            BPF_RET => return step.k,
+            _ => {
+                let holds = match code & 0xf0 {
+                    BPF_JEQ => value == step.k,
+                    BPF_JGE => value >= step.k,
+                    BPF_JGT => value > step.k,
+                    _ => value & step.k != 0,
+                };
+                at += usize::from(if holds { step.jt } else { step.jf });
+            }
+        }
+    }
+    // The kernel takes none without an answer at each end.
+    NO_SUCH_CALL
+}
+
+/// What stands at this place of the data.
+fn word(data: &seccomp_data, offset: u32) -> u32 {
+    let of = |value: u64| (value >> (8 * (offset & 4))) as u32;
+    match offset {
+        NUMBER => data.nr.cast_unsigned(),
+        ARCHITECTURE => data.arch,
+        INSTRUCTION..ARGUMENT => of(data.instruction_pointer),
+        _ => data.args.get((offset - ARGUMENT) as usize / 8).copied().map_or(0, of),
+    }
+}
+
+/// The filter for a tracer.
+pub(crate) fn filter_traced(kind: Filter) -> Vec<sock_filter> {
+    match kind {
+        Filter::Apart => filter_apart(Told::Tracer),
+        Filter::Plain | Filter::Gate => filter(Told::Tracer, None),
     }
 }
 
 /// The filter where changes of local files are kept apart: nothing that changes a file is allowed. What programs of 32 bits call is not
 /// known here, and so refused.
-pub(crate) fn filter_apart() -> Vec<sock_filter> {
+pub(crate) fn filter_apart(told: Told) -> Vec<sock_filter> {
     let unknown = vec![give(NO_SUCH_CALL)];
-    let told = Told::Listener.action();
+    let traced = if told == Told::Tracer { kept_traced() } else { Vec::new() };
+    let told = told.action();
     let each = |numbers: &[i64], answer: u32| -> Vec<Run> {
         runs(numbers).into_iter().map(|run| (run, vec![give(answer)])).collect()
     };
@@ -181,6 +226,7 @@ pub(crate) fn filter_apart() -> Vec<sock_filter> {
     let mut all = each(&[NOTIFIED, &also].concat(), told);
     all.extend(each(FORBIDDEN, SECCOMP_RET_ERRNO | libc::EPERM as u32));
     all.extend(each(UNKNOWN, NO_SUCH_CALL));
+    all.extend(traced);
     all.push((one(libc::SYS_ioctl), if_control(told)));
     all.push((LAST_KNOWN + 1..=u32::MAX, unknown.clone()));
     all.sort_by_key(|(run, _)| *run.start());
@@ -232,7 +278,7 @@ fn answers(told: Told, gate: Option<u64>) -> Vec<Run> {
     let mut all: Vec<Run> = runs(&notified).into_iter().map(|run| (run, vec![give(told.action())])).collect();
     if told == Told::Tracer {
         // What a listener passes on would not come to the tracer any more.
-        all.push((one(libc::SYS_seccomp), refuse_listener()));
+        all.push(without_listener());
     }
     if let Some(address) = gate {
         all.extend(runs(ALLOWED).into_iter().map(|run| (run, unless_from(address))));
@@ -262,11 +308,27 @@ fn if_argument(value: u32) -> Vec<sock_filter> {
 }
 
 /// Refuses a filter with a listener as the kernel refuses a second one.
-fn refuse_listener() -> Vec<sock_filter> {
+fn without_listener() -> Run {
+    let flag = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32;
+    (one(libc::SYS_seccomp), unless_flag(FLAGS, flag, libc::EBUSY))
+}
+
+/// Refuses what takes programs, or their calls, away from the tracer.
+fn kept_traced() -> Vec<Run> {
     vec![
-        load(FLAGS),
-        jump(BPF_JSET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, 0, 1),
-        give(SECCOMP_RET_ERRNO | libc::EBUSY as u32),
+        without_listener(),
+        (one(libc::SYS_clone), unless_flag(ARGUMENT, libc::CLONE_UNTRACED as u32, libc::EPERM)),
+        // Its flags are in memory. Programs call clone(2) then.
+        (one(libc::SYS_clone3), vec![give(NO_SUCH_CALL)]),
+    ]
+}
+
+/// Refuses a call with this flag in an argument.
+fn unless_flag(argument: u32, flag: u32, errno: i32) -> Vec<sock_filter> {
+    vec![
+        load(argument),
+        jump(BPF_JSET, flag, 0, 1),
+        give(SECCOMP_RET_ERRNO | errno as u32),
         give(SECCOMP_RET_ALLOW),
     ]
 }
@@ -341,48 +403,20 @@ mod tests {
 
     /// What the kernel would do.
     fn run(gate: Option<u64>, (architecture, number): (u32, u32), from: u64, argument: u32) -> u32 {
-        run_program(&filter(Told::Listener, gate), (architecture, number), from, argument)
+        super::run(&filter(Told::Listener, gate), &data((architecture, number), from, argument))
     }
 
     fn run_apart(call: (u32, u32), argument: u32) -> u32 {
-        run_program(&filter_apart(), call, 0, argument)
+        super::run(&filter_apart(Told::Listener), &data(call, 0, argument))
     }
 
-    fn run_program(
-        program: &[sock_filter],
-        (architecture, number): (u32, u32),
-        from: u64,
-        argument: u32,
-    ) -> u32 {
-        let (mut at, mut value) = (0, 0);
-        loop {
-            let step = program[at];
-            at += 1;
-            let code = u32::from(step.code);
-            match code & 7 {
-                BPF_LD => {
-                    value = match step.k {
-                        NUMBER => number,
-                        ARCHITECTURE => architecture,
-                        INSTRUCTION => from as u32,
-                        ARGUMENT => argument,
-                        FLAGS => argument,
-                        _ => (from >> 32) as u32,
-                    }
-                }
-                BPF_ALU => value &= step.k,
-                BPF_RET => return step.k,
-                _ => {
-                    let holds = match code & 0xf0 {
-                        BPF_JEQ => value == step.k,
-                        BPF_JGE => value >= step.k,
-                        BPF_JGT => value > step.k,
-                        BPF_JSET => value & step.k != 0,
-                        other => panic!("{other:x}"),
-                    };
-                    at += usize::from(if holds { step.jt } else { step.jf });
-                }
-            }
+    /// A call whose arguments are all the same.
+    fn data((architecture, number): (u32, u32), from: u64, argument: u32) -> seccomp_data {
+        seccomp_data {
+            nr: number.cast_signed(),
+            arch: architecture,
+            instruction_pointer: from,
+            args: [argument.into(); 6],
         }
     }
 
@@ -406,23 +440,45 @@ mod tests {
         }
     }
 
+    /// All calls of all kinds, and some arguments.
+    fn everything() -> impl Iterator<Item = ((u32, u32), u32)> {
+        let numbers = || (0..600).flat_map(|number| [number, X32 | number]).chain([u32::MAX]);
+        let all = [X86_64, OTHERS[0], OTHERS[1]].into_iter();
+        let all = all.flat_map(move |architecture| numbers().map(move |number| (architecture, number)));
+        all.flat_map(|call| [0, 8, 0x5413, libc::FS_IOC_SETFLAGS as u32].map(|argument| (call, argument)))
+    }
+
     #[test]
-    fn a_tracer_that_sees_all_calls_does_with_them_what_the_filter_would_do() {
-        let program = filter(Told::Tracer, None);
-        for architecture in [X86_64, OTHERS[0], OTHERS[1]] {
-            for number in (0..600).flat_map(|number| [number, X32 | number]) {
-                let wanted = match run_program(&program, (architecture, number), 0, 0) {
+    fn a_tracer_is_told_what_a_listener_is_told() {
+        let takes_away = [libc::SYS_seccomp, libc::SYS_clone, libc::SYS_clone3].map(|number| number as u32);
+        for (kind, listener) in
+            [(Filter::Plain, filter(Told::Listener, None)), (Filter::Apart, filter_apart(Told::Listener))]
+        {
+            let tracer = filter_traced(kind);
+            for (call, argument) in everything().filter(|((_, number), _)| !takes_away.contains(number)) {
+                let data = data(call, 0, argument);
+                let wanted = match super::run(&listener, &data) {
                     SECCOMP_RET_ALLOW => Fate::Allowed,
-                    SECCOMP_RET_TRACE => Fate::Answered,
-                    NO_SUCH_CALL => Fate::Unknown,
-                    other => panic!("{other:x}"),
+                    SECCOMP_RET_USER_NOTIF => Fate::Answered,
+                    refused => Fate::Refused((refused & SECCOMP_RET_DATA) as i32),
                 };
-                // A call of the x32 interface has its bit nowhere but on x86-64.
-                if architecture == X86_64 || number & X32 == 0 {
-                    assert_eq!(Fate::of(architecture, number.into()), wanted, "{number} of {architecture:x}");
-                }
+                assert_eq!(Fate::of(&tracer, &data), wanted, "{kind:?}: {call:x?} with {argument:x}");
             }
         }
+    }
+
+    #[test]
+    fn nothing_is_taken_away_from_a_tracer_that_keeps_changes_apart() {
+        let fate = |number: i64, argument: u32| {
+            Fate::of(&filter_traced(Filter::Apart), &data((X86_64, number as u32), 0, argument))
+        };
+        let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32;
+        assert_eq!(fate(libc::SYS_seccomp, listener), Fate::Refused(libc::EBUSY));
+        assert_eq!(fate(libc::SYS_seccomp, 1), Fate::Allowed);
+        let untraced = (libc::CLONE_UNTRACED | libc::CLONE_VM) as u32;
+        assert_eq!(fate(libc::SYS_clone, untraced), Fate::Refused(libc::EPERM));
+        assert_eq!(fate(libc::SYS_clone, libc::CLONE_VM as u32), Fate::Allowed);
+        assert_eq!(fate(libc::SYS_clone3, 0), Fate::Refused(libc::ENOSYS));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's side of a filter: calls that wait for an answer (seccomp_unotify(2)).
 
-use super::filter::{Told, filter, filter_apart};
+use super::filter::{Told, filter, filter_apart, filter_traced};
 use super::gate;
 use super::redirect::redirect;
 use super::source::{Call, Refused, Source};
@@ -37,7 +37,7 @@ pub(crate) fn install(kind: Filter) -> Result<OwnedFd, String> {
     let mut instructions = match kind {
         Filter::Plain => filter(Told::Listener, None),
         Filter::Gate => filter(Told::Listener, Some(gate::allowed())),
-        Filter::Apart => filter_apart(),
+        Filter::Apart => filter_apart(Told::Listener),
     };
     let installed =
         set(&mut instructions, flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|error| {
@@ -55,9 +55,9 @@ pub(crate) fn install(kind: Filter) -> Result<OwnedFd, String> {
 ///
 /// # Errors
 /// A sentence about what the kernel does not permit.
-pub(crate) fn install_for_tracer() -> Result<(), String> {
+pub(crate) fn install_for_tracer(kind: Filter) -> Result<(), String> {
     give_up_privileges()?;
-    set(&mut filter(Told::Tracer, None), 0).map(drop).map_err(explained)
+    set(&mut filter_traced(kind), 0).map(drop).map_err(explained)
 }
 
 /// Programs that would become another user do not, from here on.
@@ -184,7 +184,7 @@ impl Source for Listener {
         self.add(call, file, close_on_exec, Some(number)).map(drop)
     }
 
-    fn can_give(&self, _: &Call, _: &Path) -> Result<(), Refused> {
+    fn can_give(&self, _: &Call, _: &Path, _: bool) -> Result<(), Refused> {
         Ok(())
     }
 

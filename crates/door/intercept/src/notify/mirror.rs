@@ -29,6 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const OWN: u32 = 0o700;
 /// The longest target of a symbolic link.
 const TARGET_MAX: u64 = 4095;
+/// Held while the permissions of a copy are looked at, and changed for a moment: else another opening would take those for its own.
+pub(super) static PERMITTING: Mutex<()> = Mutex::new(());
 
 /// The mirror.
 pub(crate) struct Mirror {
@@ -305,9 +307,10 @@ impl Mirror {
 
 /// Opens a copy, whatever its permissions say: the tree has decided.
 pub(crate) fn open(real: &Path, flags: OFlags) -> Result<OwnedFd> {
-    let open = || openat(CWD, real, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let open = || open_as_it_is(real, flags);
     match open() {
         Err(Os::ACCESS) => {
+            let _alone = lock(&PERMITTING);
             let found = os(statat(CWD, real, AtFlags::SYMLINK_NOFOLLOW))?;
             let mode = found.st_mode & !MODE_KIND;
             let change = |mode| os(chmodat(CWD, real, Mode::from_raw_mode(mode), AtFlags::empty()));
@@ -318,6 +321,14 @@ pub(crate) fn open(real: &Path, flags: OFlags) -> Result<OwnedFd> {
         }
         opened => os(opened),
     }
+}
+
+/// Opens a file as its permissions say.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn open_as_it_is(real: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    openat(CWD, real, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// What stands in for the target of a symbolic link. Nobody follows it: targets are read in the tree.

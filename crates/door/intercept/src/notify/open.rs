@@ -66,8 +66,10 @@ impl Server {
             return Err(Errno::EOPNOTSUPP.into());
         }
         // Nothing may have changed in the tree when the program gets no descriptor.
-        self.source.can_give(call, self.mirror.dir()).map_err(|why| self.cannot_give(process, why))?;
-        if how.flags & (O_CREAT | O_TRUNC) != 0 && !process.has_room()? {
+        let changes = how.flags & (O_CREAT | O_TRUNC) != 0;
+        let can_give = self.source.can_give(call, self.mirror.dir(), changes);
+        can_give.map_err(|why| self.cannot_give(process, why))?;
+        if changes && !process.has_room()? {
             return Err(Errno::EMFILE.into());
         }
         let Some(inode) = &found.inode else {
@@ -104,10 +106,13 @@ impl Server {
         match why {
             Refused::Gone => Errno::EIO.into(),
             Refused::Memory(errno) => Errno(errno as i32).into(),
+            Refused::Privileges => {
+                Errno::EACCES.because("traced, a program with less privileges opens nothing")
+            }
             Refused::Root => {
                 self.told_of_another_root.call_once(|| {
                     say(format_args!(
-                        "process {} has another root directory, in which '{}' is not what it is here: traced, it cannot open files of trees",
+                        "process {} has another root directory, in which '{}' is not what it is here: traced, it cannot open files of trees, and of the overlay",
                         process.thread,
                         self.mirror.dir().display()
                     ));

@@ -12,6 +12,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// `CAP_DAC_OVERRIDE`, as a bit.
+const DAC_OVERRIDE: u64 = 1 << 1;
+
 /// No path is longer, with the byte that ends it.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
 
@@ -162,6 +165,21 @@ impl Process {
     pub(crate) fn is_of(self, user: u32) -> bool {
         statat(CWD, format!("/proc/{}", self.thread), AtFlags::empty())
             .is_ok_and(|found| found.st_uid == user)
+    }
+
+    /// Whether no permissions keep it from files, if they keep this process from none: those of a user namespace of its own do not count.
+    pub(crate) fn has_privileges(self) -> bool {
+        let overrides = |bits: io::Result<String>| {
+            let bits = bits.ok().and_then(|bits| u64::from_str_radix(&bits, 16).ok());
+            bits.is_some_and(|bits| bits & DAC_OVERRIDE != 0)
+        };
+        let namespace = |link: String| readlinkat(CWD, link, Vec::new());
+        let is_in_ours = || {
+            namespace(format!("/proc/{}/ns/user", self.thread)).is_ok_and(|theirs| {
+                namespace("/proc/self/ns/user".to_owned()).is_ok_and(|ours| ours == theirs)
+            })
+        };
+        !overrides(status("self", "CapEff:")) || overrides(status(self.thread, "CapEff:")) && is_in_ours()
     }
 
     /// Whether a local file exists.

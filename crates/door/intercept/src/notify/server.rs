@@ -16,7 +16,7 @@ use super::source::{Call, Source};
 use super::turns::Turns;
 use super::{COMMAND, say};
 use crate::failed;
-use crate::kept::{DETACH, STORED, Shows};
+use crate::kept::{DETACH, STORED};
 use crate::launch::Prefix;
 use crate::urls::Urls;
 use outrigger_client::{Client, Inode};
@@ -128,16 +128,8 @@ impl Notified {
         let place = Place::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
-        let is_closed = overlay.is_some();
         let names = names.keeping_apart(overlay);
-        let (source, filter): (Arc<dyn Source>, _) = match caught {
-            Caught::Traced(tracer) => (tracer, None),
-            Caught::Filtered(kept) => {
-                let shows = Shows { mirror: place.mirror(), prefixes: prefixes.to_vec(), is_closed };
-                let filter = ByFilter::new((kept.listener, kept.calls, kept.keeper), &shows, gate)?;
-                (Arc::clone(&filter.listener) as _, Some(filter))
-            }
-        };
+        let (source, filter) = caught.source(&names, prefixes, gate)?;
         let (found, given_back) = channel::<Vec<Where>>();
         let give_back = move || given_back.into_iter().for_each(drop);
         thread::Builder::new().name("give-back".into()).spawn(give_back).map_err(failed("no thread"))?;

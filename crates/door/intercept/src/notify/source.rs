@@ -20,6 +20,8 @@ pub(crate) enum Refused {
     Root,
     /// It has no memory for their paths.
     Memory(Errno),
+    /// It may do less than this process, which has opened them.
+    Privileges,
 }
 
 /// Where calls come from.
@@ -43,17 +45,19 @@ pub(crate) trait Source: Send + Sync {
     /// file would find it open here otherwise.
     fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool);
 
-    /// Puts a file in the place of one that the process has open under this number; its call goes on waiting.
+    /// Puts a directory that was opened once more in the place of the one that the process has open under this number, or has that one
+    /// stand where this one stands; its call goes on waiting.
     ///
     /// # Errors
     /// Those of the system.
     fn replace(&self, call: &Call, number: i32, file: BorrowedFd<'_>, close_on_exec: bool) -> io::Result<()>;
 
-    /// Whether the process of a call can be given files of this directory, where it has room for them.
+    /// Whether the process of a call can be given files of this directory, where it has room for them. With `changes`, files are changed before:
+    /// then none may be kept from it.
     ///
     /// # Errors
     /// Why not.
-    fn can_give(&self, call: &Call, dir: &Path) -> Result<(), Refused>;
+    fn can_give(&self, call: &Call, dir: &Path, changes: bool) -> Result<(), Refused>;
 
     /// Has the process make the call with `bytes` in its memory ([`slot`](super::redirect::slot)), and arguments that are places in them.
     ///

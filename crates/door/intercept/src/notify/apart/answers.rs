@@ -247,7 +247,7 @@ impl Server {
             return Ok(());
         }
         say(format_args!(
-            "'{}' is a program of 32 bits, whose changes cannot be kept apart by --via seccomp: EACCES",
+            "'{}' is a program of 32 bits, whose changes cannot be kept apart by answers to its calls: EACCES",
             path.display()
         ));
         Err(Errno::EACCES.into())

@@ -5,7 +5,7 @@
 use super::answers::kind;
 use super::{Overlay, Side, Spot};
 use crate::notify::decode::At;
-use crate::notify::mirror::open;
+use crate::notify::mirror::{open, open_as_it_is, os};
 use crate::notify::names::{Where, as_path};
 use crate::notify::open::Opening;
 use crate::notify::process::Process;
@@ -15,6 +15,7 @@ use outrigger_client::Inode;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, FileKind, Result};
 use rustix::fs::{FileType, OFlags};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,8 +35,10 @@ impl Server {
         if how.has(libc::O_CREAT) && spot.slash && spot.dots == 0 {
             return Err(Errno::EISDIR.into());
         }
-        self.source.can_give(call, self.mirror.dir()).map_err(|why| self.cannot_give(process, why))?;
-        if how.flags & (libc::O_CREAT | libc::O_TRUNC) != 0 && !process.has_room()? {
+        let changes = how.flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
+        let can_give = self.source.can_give(call, as_path(&overlay.real(b"")), changes);
+        can_give.map_err(|why| self.cannot_give(process, why))?;
+        if changes && !process.has_room()? {
             return Err(Errno::EMFILE.into());
         }
         let Some((place, found)) = spot.found(overlay) else {
@@ -70,7 +73,10 @@ impl Server {
                 overlay.permits(spot, how)?;
                 let is_locked = how.has(libc::O_CREAT) && spot.side == Side::Real;
                 let place = if is_locked { overlay.settled(spot)? } else { place };
-                Ok(how.reply(open(&place, how.of_copy())?))
+                let is_copy = overlay.shown(place.as_os_str().as_bytes()).is_some();
+                // The permissions of a real file stay as they are.
+                let open_real = || os(open_as_it_is(&place, how.of_copy()));
+                Ok(how.reply(if is_copy { open(&place, how.of_copy()) } else { open_real() }?))
             }
             // What is behind a device is not kept apart: neither is it without a change of the file.
             _ if spot.side == Side::Upper => self.again(call, &place, Vec::new(), &[(at.argument, 0)]),

@@ -8,26 +8,39 @@
 //! * at the beginning and the end of each call otherwise: the answer of a filter that is there already, a container's or that of another
 //!   run, would come before ours.
 //!
-//! Programs end with this process (`PTRACE_O_EXITKILL`): after its death they would find local files under the names of trees.
+//! Programs end with this process (`PTRACE_O_EXITKILL`): after its death they would find local files under the names of trees, and change real
+//! files whose changes are to be kept apart.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `mod.rs` | what the threads that answer calls have done |
+//! | `stops.rs` | the thread that traces |
+//! | `stopped.rs` | a thread of a program that stops |
+//! | `lent.rs` | permissions that files have while a program opens them |
 
+mod lent;
 mod stopped;
 mod stops;
 
+use super::names::{Names, is_below};
 use super::process::Process;
 use super::redirect::is_mapped;
 use super::source::{Call, Refused, Source};
 use crate::failed;
+use crate::launch::Filter;
 use nix::errno::Errno;
+use rustix::fs::{SeekFrom, seek};
 use rustix::io::write;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use stops::Stops;
@@ -42,6 +55,8 @@ enum Order {
     Give(OwnedFd, bool, bool),
     /// Have memory for arguments, and wait for another order. Whether it has is sent.
     Prepare(Sender<Result<(), Errno>>),
+    /// Go to this place in a file that it has open, and wait for another order. Whether it has is sent.
+    Seek(i32, u64, Sender<Result<(), Errno>>),
     /// Make the call with bytes in its memory and other arguments. Whether it does is sent.
     Redirect(Vec<u8>, Vec<(usize, u64)>, Sender<Result<(), Errno>>),
 }
@@ -65,6 +80,10 @@ pub struct Tracer {
     changed: Condvar,
     /// Wakes the thread.
     wake: UnixStream,
+    /// Which calls are answered.
+    filter: Filter,
+    /// The directories with the files of this server: the permissions of no others are changed.
+    own: OnceLock<Vec<Vec<u8>>>,
 }
 
 impl fmt::Debug for Tracer {
@@ -78,14 +97,20 @@ impl Tracer {
     ///
     /// # Errors
     /// A sentence about what this system does not permit.
-    pub(crate) fn start(child: u32, is_filtered: bool) -> Result<Arc<Self>, String> {
+    pub(crate) fn start(child: u32, is_filtered: bool, filter: Filter) -> Result<Arc<Self>, String> {
         let (wake, woken) = UnixStream::pair().map_err(failed("no socket"))?;
         for end in [&wake, &woken] {
             end.set_nonblocking(true).map_err(failed("no socket"))?;
         }
         let signalled = wake.try_clone().map_err(failed("no socket"))?;
         signal_hook::low_level::pipe::register(libc::SIGCHLD, signalled).map_err(failed("SIGCHLD"))?;
-        let tracer = Arc::new(Tracer { state: Mutex::default(), changed: Condvar::new(), wake });
+        let tracer = Arc::new(Tracer {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            wake,
+            filter,
+            own: OnceLock::new(),
+        });
         let (sender, begun) = channel();
         let shared = Arc::clone(&tracer);
         let trace = move || match Stops::begin(child, is_filtered, shared, woken) {
@@ -112,6 +137,24 @@ impl Tracer {
                 None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
+    }
+
+    /// Says where the files of this server are.
+    pub(crate) fn knows(&self, names: &Names) {
+        let mirror = names.mirror().as_os_str().as_bytes().to_vec();
+        let upper = names.overlay().map(|overlay| overlay.real(b""));
+        // The server says it once.
+        let _ = self.own.set([mirror].into_iter().chain(upper).collect());
+    }
+
+    /// Whether the path of an open file is that of one of this server.
+    fn is_own(&self, path: &[u8]) -> bool {
+        self.own.get().is_some_and(|own| own.iter().any(|dir| is_below(path, dir)))
+    }
+
+    /// Whether local files are kept apart.
+    fn is_apart(&self) -> bool {
+        self.filter == Filter::Apart
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -160,18 +203,25 @@ impl Source for Tracer {
         self.order(call, Order::Give(file, close_on_exec, !makes_only(call)));
     }
 
-    /// No call needs it whose program is traced.
-    fn replace(&self, _: &Call, _: i32, _: BorrowedFd<'_>, _: bool) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
+    /// The program goes to the place itself.
+    fn replace(&self, call: &Call, number: i32, file: BorrowedFd<'_>, _: bool) -> io::Result<()> {
+        let place = seek(file, SeekFrom::Current(0))?;
+        let (sender, done) = channel();
+        self.order(call, Order::Seek(number, place, sender));
+        // Without a tracer the program has ended.
+        Ok(done.recv().unwrap_or(Err(Errno::ESRCH))?)
     }
 
     /// It opens them by their path here, which takes memory.
-    fn can_give(&self, call: &Call, dir: &Path) -> Result<(), Refused> {
+    fn can_give(&self, call: &Call, dir: &Path, changes: bool) -> Result<(), Refused> {
         let process = Process { thread: call.pid.cast_signed() };
         match process.sees(dir) {
             Ok(true) => {}
             Ok(false) => return Err(Refused::Root),
             Err(_) => return Err(Refused::Gone),
+        }
+        if changes && self.is_apart() && !process.has_privileges() {
+            return Err(Refused::Privileges);
         }
         if is_mapped(process.memory()) {
             return Ok(());

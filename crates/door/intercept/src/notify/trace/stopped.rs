@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustix::fs::{CWD, OFlags, fcntl_getfl, readlinkat};
+use std::ffi::CString;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -28,6 +29,19 @@ pub(super) struct Stopped {
     pub(super) is_before_filters: bool,
     /// The whole process was stopped while it made other calls.
     pub(super) stops_with_group: bool,
+}
+
+/// How a program opens a file that this process has open.
+#[derive(Clone, Copy)]
+pub(super) struct Handed {
+    pub(super) close_on_exec: bool,
+    /// Its path leads over no symbolic link, if it is opened for writing: behind one might be a file that is not to be changed.
+    pub(super) takes_no_link: bool,
+}
+
+/// The path of an open file.
+pub(super) fn path_of(file: BorrowedFd<'_>) -> Result<CString, Errno> {
+    readlinkat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new()).map_err(errno)
 }
 
 /// What a thread stops at, for a system call.
@@ -72,26 +86,37 @@ impl Stopped {
         })
     }
 
-    /// Has it open a file of the mirror that this process has open, as that is open.
+    /// Has it open a file that this process has open, as that is open.
     ///
     /// # Errors
     /// Those of [`Self::write`], and of looking at the file.
-    pub(super) fn open(&mut self, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<(), Errno> {
-        let path =
-            readlinkat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new()).map_err(errno)?;
-        self.write(path.as_bytes_with_nul())?;
+    pub(super) fn open(&mut self, file: BorrowedFd<'_>, how: Handed) -> Result<(), Errno> {
+        let path = path_of(file)?;
         // That this process follows no link is none of the program's business.
-        let how = (fcntl_getfl(file).map_err(errno)? - OFlags::NOFOLLOW).bits();
-        let how = u64::from(how) | if close_on_exec { libc::O_CLOEXEC as u64 } else { 0 };
-        let registers = user_regs_struct {
-            orig_rax: libc::SYS_openat as u64,
-            rdi: libc::AT_FDCWD as u64,
-            rsi: slot(self.pid.as_raw()),
-            rdx: how,
-            r10: 0,
-            ..self.before
+        let flags = fcntl_getfl(file).map_err(errno)? - OFlags::NOFOLLOW;
+        let word = u64::from(flags.bits()) | if how.close_on_exec { libc::O_CLOEXEC as u64 } else { 0 };
+        // The mode of a new file, which is none, stands between.
+        let mut bytes = [word, 0, libc::RESOLVE_NO_SYMLINKS].map(u64::to_ne_bytes).concat();
+        let (start, size) = (slot(self.pid.as_raw()), bytes.len() as u64);
+        bytes.extend_from_slice(path.as_bytes_with_nul());
+        self.write(&bytes)?;
+        let by_path = user_regs_struct { rdi: libc::AT_FDCWD as u64, rsi: start + size, ..self.before };
+        // Few filters of programs permit openat2(2).
+        let takes_no_link = how.takes_no_link && flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        let registers = match takes_no_link {
+            true => user_regs_struct { orig_rax: libc::SYS_openat2 as u64, rdx: start, r10: size, ..by_path },
+            false => user_regs_struct { orig_rax: libc::SYS_openat as u64, rdx: word, r10: 0, ..by_path },
         };
         ptrace::setregs(self.pid, registers)
+    }
+
+    /// Has it go to a place in a file that it has open.
+    ///
+    /// # Errors
+    /// Those of lseek(2); `ENOEXEC` when it is another program now.
+    pub(super) fn seek(&mut self, file: i32, place: u64) -> Result<(), Errno> {
+        let arguments = [i64::from(file).cast_unsigned(), place, libc::SEEK_SET as u64, 0, 0, 0];
+        self.without_signals(|stopped| stopped.call(libc::SYS_lseek, arguments)).map(drop)
     }
 
     /// Does something to it while no handler of a signal can run in it.
@@ -188,6 +213,6 @@ pub(super) fn close_and_repeat(
     closed.map(drop)
 }
 
-fn errno(error: rustix::io::Errno) -> Errno {
+pub(super) fn errno(error: rustix::io::Errno) -> Errno {
     Errno::from_raw(error.raw_os_error())
 }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that traces: what it does when a thread of a program stops, and when one is to go on.
 
-use super::stopped::{Stopped, call_of, close_and_repeat};
+use super::lent::Lent;
+use super::stopped::{Handed, Stopped, call_of, close_and_repeat};
 use super::{Order, Tracer};
 use crate::failed;
-use crate::notify::filter::Fate;
+use crate::notify::filter::{Fate, filter_traced};
 use crate::notify::redirect::{AT_CALL, SYSCALL};
 use crate::notify::source::Call;
 use crate::tracee::{go_on, refused};
-use libc::{c_int, c_uint, user_regs_struct};
+use libc::{c_int, c_uint, sock_filter, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{AtFlags, CWD, Mode, Stat, fchmod, fstat, statat};
+use rustix::fs::{AtFlags, CWD, Stat, fstat, statat};
 use rustix::io::{read, retry_on_intr};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -56,18 +57,8 @@ struct Given {
     file: OwnedFd,
     /// Whether the call can be made once more.
     is_repeatable: bool,
-    /// Its permissions, where they have more than these meanwhile.
-    mode: Option<Mode>,
-}
-
-impl Given {
-    /// Lets the program open it, whatever its permissions say: the tree has decided.
-    fn new(file: OwnedFd, is_repeatable: bool) -> Self {
-        let mode = fstat(&file).map(|found| Mode::from_raw_mode(found.st_mode));
-        let lacks = mode.ok().filter(|mode| !mode.contains(Mode::RUSR | Mode::WUSR));
-        let mode = lacks.filter(|&mode| fchmod(&file, mode | Mode::RUSR | Mode::WUSR).is_ok());
-        Given { file, is_repeatable, mode }
-    }
+    /// Permissions that it has meanwhile.
+    lent: Option<Arc<Lent>>,
 }
 
 impl Given {
@@ -79,13 +70,6 @@ impl Given {
     }
 }
 
-impl Drop for Given {
-    fn drop(&mut self) {
-        // It may be no one's any more.
-        let _ = self.mode.map(|mode| fchmod(&self.file, mode));
-    }
-}
-
 /// The programs, in the thread that traces them.
 pub(super) struct Stops {
     tracer: Arc<Tracer>,
@@ -94,6 +78,8 @@ pub(super) struct Stops {
     program: Pid,
     /// Threads stop at calls that are answered only.
     is_filtered: bool,
+    /// What is decided about calls, by the kernel or here.
+    filter: Vec<sock_filter>,
     threads: HashMap<i32, Thread>,
     /// Threads that are to stop with their process when their call has ended.
     stopping: HashSet<i32>,
@@ -132,7 +118,8 @@ impl Stops {
             ptrace::interrupt(program).map_err(|errno| refused(program, errno))?;
         }
         let (threads, given, stopping) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Ok(Stops { tracer, woken, program, is_filtered, threads, stopping, given, count: 0 })
+        let filter = filter_traced(tracer.filter);
+        Ok(Stops { tracer, woken, program, is_filtered, filter, threads, stopping, given, count: 0 })
     }
 
     /// Does what is to be done until no program is left.
@@ -176,9 +163,15 @@ impl Stops {
             (0, signal) => go_on(self.how(thread), pid, signal),
             _ => go_on(self.how(thread), pid, 0),
         };
-        if done.is_err_and(|errno| errno != Errno::ESRCH) {
-            // One that was killed meanwhile says so later; no other one may stay where it is.
-            let _ = self.go_on(pid, Until::Call);
+        let is_at_call =
+            matches!((status >> 16, libc::WSTOPSIG(status)), (libc::PTRACE_EVENT_SECCOMP, _) | (0, AT_CALL));
+        match done {
+            // One that was killed meanwhile says so later.
+            Ok(()) | Err(Errno::ESRCH) => {}
+            // What it calls is not known, and so not left to the kernel.
+            Err(_) if is_at_call => _ = kill(pid, Signal::SIGKILL),
+            // No other one may stay where it is.
+            Err(_) => _ = self.go_on(pid, Until::Call),
         }
     }
 
@@ -259,26 +252,22 @@ impl Stops {
             is_before_filters: !self.is_filtered,
             stops_with_group: false,
         };
-        match Fate::of(info.arch, entry.nr) {
+        let data = libc::seccomp_data {
+            nr: entry.nr as c_int,
+            arch: info.arch,
+            instruction_pointer: info.instruction_pointer,
+            args: entry.args,
+        };
+        match Fate::of(&self.filter, &data) {
             Fate::Allowed => return self.go_on(pid, Until::Call),
-            Fate::Unknown => {
-                let until = answer(&stopped, -i64::from(libc::ENOSYS))?;
+            Fate::Refused(errno) => {
+                let until = answer(&stopped, -i64::from(errno))?;
                 return self.go_on(pid, until);
             }
             Fate::Answered => {}
         }
         self.count += 1;
-        let call = Call {
-            id: self.count,
-            pid: pid.as_raw().cast_unsigned(),
-            flags: 0,
-            data: libc::seccomp_data {
-                nr: entry.nr as c_int,
-                arch: info.arch,
-                instruction_pointer: info.instruction_pointer,
-                args: entry.args,
-            },
-        };
+        let call = Call { id: self.count, pid: pid.as_raw().cast_unsigned(), flags: 0, data };
         self.threads.insert(pid.as_raw(), Thread::Waits(self.count, stopped));
         let mut state = self.tracer.lock();
         state.waiting.insert(pid.as_raw(), self.count);
@@ -324,9 +313,11 @@ impl Stops {
             Order::Pass => Ok(Some(Until::Call)),
             Order::Answer(value) => answer(stopped, value).map(Some),
             Order::Give(file, close_on_exec, is_repeatable) => {
-                match stopped.open(file.as_fd(), close_on_exec) {
+                let handed = Handed { close_on_exec, takes_no_link: self.tracer.is_apart() };
+                match stopped.open(file.as_fd(), handed) {
                     Ok(()) => {
-                        self.given.insert(thread, Given::new(file, is_repeatable));
+                        let lent = self.lend(&file);
+                        self.given.insert(thread, Given { file, is_repeatable, lent });
                         Ok(Some(Until::End(stopped.end(None))))
                     }
                     Err(Errno::ENOEXEC) => Err(Errno::ENOEXEC),
@@ -338,6 +329,11 @@ impl Stops {
                 let _ = done.send(prepared);
                 if prepared == Err(Errno::ENOEXEC) { Err(Errno::ENOEXEC) } else { Ok(None) }
             }
+            Order::Seek(file, place, done) => {
+                let sought = stopped.seek(file, place);
+                let _ = done.send(sought);
+                if sought == Err(Errno::ENOEXEC) { Err(Errno::ENOEXEC) } else { Ok(None) }
+            }
             Order::Redirect(bytes, arguments, done) => {
                 let changed = stopped.write(&bytes).and_then(|()| stopped.change(&arguments));
                 let _ = done.send(changed);
@@ -348,6 +344,12 @@ impl Stops {
                 }
             }
         }
+    }
+
+    /// Lends a file of this server permissions for a program that is about to open it.
+    fn lend(&self, file: &OwnedFd) -> Option<Arc<Lent>> {
+        let is_own = |path: &[u8]| self.tracer.is_own(path);
+        Lent::to_open(file, is_own, self.given.values().filter_map(|given| given.lent.as_ref()))
     }
 
     fn go_on(&mut self, pid: Pid, until: Until) -> Result<(), Errno> {
