@@ -60,7 +60,10 @@ impl Diod {
     pub fn again(&mut self) -> Result<()> {
         let log = self.dir.join("log");
         let program = find("diod").context("there is no diod")?;
-        let mut process = Command::new(program)
+        // As systemd starts it: else it ends by SIGPIPE when a client closes a connection before it has its replies.
+        let mut process = Command::new("sh")
+            .args(["-c", "trap '' PIPE; exec \"$0\" \"$@\""])
+            .arg(program)
             .args([
                 "-f",
                 "-n",
