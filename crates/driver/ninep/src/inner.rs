@@ -128,7 +128,14 @@ impl Inner {
                 Ok(way) => way,
                 Err(path) => return Ok((above(&path)?, None)),
             };
-            match session.look(way.from, &way.names).await {
+            let looked = session.look(way.from, &way.names).await.and_then(|(fid, told, walked)| {
+                // The server walks by names: another client may have given that of the directory to another one.
+                if let Goal::Name(dir, _) = goal {
+                    is_it(self.files.get(dir), walked.above)?;
+                }
+                Ok((fid, told))
+            });
+            match looked {
                 Err(fault) if is_stale(&fault) && self.is_astray(&way, &fault) => {}
                 looked => {
                     let (fid, told) = looked?;
@@ -150,7 +157,7 @@ impl Inner {
             };
             let looked = match &way.names[..] {
                 [] => session.attrs(way.from).await,
-                names => session.look(way.from, names).await.map(|(_, attrs)| attrs),
+                names => session.look(way.from, names).await.map(|(_, attrs, _)| attrs),
             };
             let looked = looked.and_then(|attrs| {
                 convert::known(&attrs)?;
@@ -172,7 +179,7 @@ impl Inner {
                 return Err(refused_above());
             };
             let walked = session.walk_to(way.from, &way.names).await;
-            match walked.and_then(|(fid, qid)| is_it(known, qid).map(|()| fid)) {
+            match walked.and_then(|(fid, walked)| is_it(known, walked.to).map(|()| fid)) {
                 Err(fault) if self.is_astray(&way, &fault) => {}
                 Err(fault) if self.has_another_name(node, &way.path, &fault) => {}
                 reached => return reached,

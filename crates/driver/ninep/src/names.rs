@@ -53,7 +53,7 @@ impl Inner {
         self.changes.changed(dir, name);
         let question = self.changes.ask();
         // It was made: it is not made again.
-        let (_, attrs) = session.look(fid, &[sent]).await.map_err(once)?;
+        let (_, attrs, _) = session.look(fid, &[sent]).await.map_err(once)?;
         Ok(((convert::known(&attrs)?, convert::attr(&attrs)), question))
     }
 
@@ -251,8 +251,8 @@ impl Inner {
 
 /// Removes a name at a server that only removes files by their fids, whatever kind they are of.
 async fn remove_by_fid(session: &Arc<Session>, dir: u32, name: Text, flags: u32) -> Result<(), Fault> {
-    let (file, qid) = session.walk_to(dir, &[name]).await?;
-    let is_directory = qid.is_some_and(|qid| qid.kind.contains(QidKind::DIRECTORY));
+    let (file, walked) = session.walk_to(dir, &[name]).await?;
+    let is_directory = walked.to.is_some_and(|qid| qid.kind.contains(QidKind::DIRECTORY));
     match (is_directory, flags & UNLINK_DIRECTORY != 0) {
         (true, false) => return Err(Errno::EISDIR.into()),
         (false, true) => return Err(Errno::ENOTDIR.into()),

@@ -90,7 +90,7 @@ pub(crate) struct Trail {
 /// Where a way leads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal<'a> {
-    /// To this name in a directory.
+    /// To this name in a directory, by at least the directory's own name: the walk tells which directory it was.
     Name(Node, &'a Name),
     /// To a node, by its own fid where that is known: what is answered has to tell which file it is about.
     Node(Node),
@@ -120,7 +120,8 @@ impl Inner {
     ) -> Result<Result<Way, Vec<Name>>, Fault> {
         let (Goal::Name(node, _) | Goal::Node(node) | Goal::Walk(node)) = goal;
         let mut path = self.files.table().path(node)?;
-        let depth = path.len().saturating_sub(usize::from(matches!(goal, Goal::Walk(_))));
+        let tells = matches!(goal, Goal::Walk(_) | Goal::Name(..));
+        let depth = path.len().saturating_sub(usize::from(tells));
         let near = self.nearest(session, (node, uid), (&path, depth));
         if let Goal::Name(_, name) = goal {
             path.push(name.clone());

@@ -165,6 +165,14 @@ impl Fid {
     }
 }
 
+/// What the last two names of a walk have led to, if there were so many.
+#[derive(Clone, Copy)]
+pub(crate) struct Walked {
+    /// The directory that the last name was found in.
+    pub(crate) above: Option<Qid>,
+    pub(crate) to: Option<Qid>,
+}
+
 impl Session {
     /// Agrees on version and size.
     pub(crate) async fn start(
@@ -317,24 +325,28 @@ impl Session {
     ///
     /// A server may begin with that before it has walked. Then it answers with an error, or with the attributes of what it has come to on its
     /// way, which are not those of the file that the walk has led to: they are asked for again.
-    pub(crate) async fn look(self: &Arc<Self>, from: u32, names: &[Text]) -> Result<(Fid, Attrs), Fault> {
+    pub(crate) async fn look(
+        self: &Arc<Self>,
+        from: u32,
+        names: &[Text],
+    ) -> Result<(Fid, Attrs, Walked), Fault> {
         if !self.is_in_order.load(Ordering::Relaxed) || names.len() > WALK_MAX {
-            let (fid, _) = self.walk_to(from, names).await?;
+            let (fid, walked) = self.walk_to(from, names).await?;
             let told = self.attrs(fid.number).await?;
-            return Ok((fid, told));
+            return Ok((fid, told, walked));
         }
         let fid = self.fid().await?;
         let (walked, early) = tokio::join!(self.step(from, &fid, names), self.attrs(fid.number));
-        let qid = walked?;
+        let walked = walked?;
         let told = match early {
-            Ok(told) if qid.is_none_or(|qid| qid.path == told.qid.path) => told,
+            Ok(told) if walked.to.is_none_or(|qid| qid.path == told.qid.path) => told,
             Err(lost @ Fault::Lost(_)) => return Err(lost),
             _ => {
                 self.is_in_order.store(false, Ordering::Relaxed);
                 self.attrs(fid.number).await?
             }
         };
-        Ok((fid, told))
+        Ok((fid, told, walked))
     }
 
     /// What is known of the file of a fid.
@@ -342,28 +354,29 @@ impl Session {
         self.ask(Tgetattr { fid, mask: AttrMask::BASIC }).await.map(|told| told.attrs)
     }
 
-    /// The fid and the identity of what `names` below a fid lead to, one below the other.
-    pub(crate) async fn walk_to(
-        self: &Arc<Self>,
-        from: u32,
-        names: &[Text],
-    ) -> Result<(Fid, Option<Qid>), Fault> {
+    /// The fid of what `names` below a fid lead to, one below the other, and what that is.
+    pub(crate) async fn walk_to(self: &Arc<Self>, from: u32, names: &[Text]) -> Result<(Fid, Walked), Fault> {
         let fid = self.fid().await?;
         let (first, others) = names.split_at(names.len().min(WALK_MAX));
-        let mut qid = self.step(from, &fid, first).await?;
+        let mut walked = self.step(from, &fid, first).await?;
         for part in others.chunks(WALK_MAX) {
-            qid = self.step(fid.number, &fid, part).await?;
+            let Walked { above, to } = self.step(fid.number, &fid, part).await?;
+            walked = Walked { above: above.or(walked.to), to };
         }
-        Ok((fid, qid))
+        Ok((fid, walked))
     }
 
     /// One message of a walk.
-    pub(crate) async fn step(&self, from: u32, to: &Fid, names: &[Text]) -> Result<Option<Qid>, Fault> {
+    pub(crate) async fn step(&self, from: u32, to: &Fid, names: &[Text]) -> Result<Walked, Fault> {
         let list = List::new(names.to_vec()).ok_or(Errno::EINVAL)?;
         to.made(async {
             let walked = self.ask(Twalk { fid: from, newfid: to.number, names: list }).await?;
             match walked.qids.len() {
-                count if count == names.len() => Ok(walked.qids.last().copied()),
+                count if count == names.len() => {
+                    let mut back = walked.qids.iter().rev().copied();
+                    let (to, above) = (back.next(), back.next());
+                    Ok(Walked { above, to })
+                }
                 count if count < names.len() => Err(Errno::ENOENT.into()),
                 _ => Err(Errno::EIO.because("the server has walked farther than it was asked to").into()),
             }

@@ -343,3 +343,27 @@ fn a_directory_that_took_the_name_of_another_one_is_not_changed_in_its_place() {
     assert_eq!(made.expect_err("another directory").errno, Errno::ESTALE);
     assert!(root.join("d/f").exists() && !root.join("d/new").exists());
 }
+
+/// The server finds files by names: those above a directory may be another one's by now.
+#[test]
+fn what_is_in_a_directory_that_took_the_place_of_a_known_one_is_not_found_there() {
+    let Some(far) = far() else { return };
+    let (near, root) = (far.connect_to(far.server.port(), &[], None).expect("connected"), far.server.root());
+    let cx = Cx::new(1, Credentials::ROOT, "test");
+    let find = |dir, name: &str| {
+        let name = Name::try_from(name).expect("a name");
+        far.runtime.handle().block_on(near.lookup(&cx, Lookup { dir, name }))
+    };
+    for tree in ["d", "e"] {
+        fs::create_dir_all(root.join(tree).join("sub")).expect("made");
+        fs::write(root.join(tree).join("sub/f"), tree).expect("written");
+    }
+    let dir = find(Node::ROOT, "d").expect("found").node;
+    let sub = find(dir, "sub").expect("found").node;
+    fs::rename(root.join("d"), root.join("old")).expect("renamed");
+    fs::rename(root.join("e"), root.join("d")).expect("renamed");
+    assert_eq!(find(sub, "f").expect_err("another directory").errno, Errno::ESTALE);
+    fs::rename(root.join("d"), root.join("e")).expect("renamed");
+    fs::rename(root.join("old"), root.join("d")).expect("renamed");
+    assert_eq!(find(sub, "f").expect("it is there again").attr.size, 1);
+}
