@@ -61,6 +61,7 @@ each_way! {
     each::directories_that_their_owner_made_read_only_are_committed
     native::an_editor_saves_a_file_that_it_has_looked_at
     native::a_copy_keeps_its_device_and_inode_number
+    native::new_files_are_on_the_file_system_of_their_directory
     native::a_default_access_list_takes_the_place_of_the_umask
     native::who_opens_a_lock_for_reading_locks_it_for_all
     native::errors_of_odd_places_are_those_of_the_system

@@ -41,6 +41,25 @@ def numbers(path):
     return found.pop()
 ";
 
+/// Programs that stay on one file system leave out what seems to be on another one.
+pub fn new_files_are_on_the_file_system_of_their_directory(via: &'static str) {
+    let Some(place) = place(via).filter(|_| has("tar")) else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only the superuser can mount the other file system");
+        return;
+    }
+    let script = format!(
+        "mkdir other; mount -t tmpfs none other
+        {PROGRAM} run --via {via} --cow=other/kept -- sh -ec '
+            cd here; mkdir new; echo x >new/file; echo y >>tree/one; ln new/file new/linked
+            tar --one-file-system -cf ../all.tar . || [ $? = 1 ]; tar -tf ../all.tar | grep -c ^./new/
+            stat -c %d . new new/file tree/one | uniq | wc -l; cd new; stat -c %d . file | uniq | wc -l
+            find . -xdev -name file; ls -i file | grep -c \"$(stat -c %i file) \"; stat -c %i file linked | uniq | wc -l'"
+    );
+    let said = place.run_as("unshare", &["-m", "sh", "-c", &script]).ok();
+    assert_eq!(said, "3\n1\n1\n./file\n1\n1\n");
+}
+
 pub fn a_copy_keeps_its_device_and_inode_number(via: &'static str) {
     let Some(place) = place(via).filter(|_| has("python3")) else { return };
     let text = format!(

@@ -186,7 +186,7 @@ impl Server {
             Asked::Stat { to, .. } => {
                 let (place, worn) = overlay.worn(spot)?;
                 let bytes = stat_of(&place, |stat| {
-                    overlay.numbers.put(stat);
+                    overlay.put(&spot.path, stat);
                     worn.into_iter().for_each(|worn| wear(stat, worn));
                 })?;
                 memory.write(to, &bytes).and_then(done)
@@ -194,7 +194,7 @@ impl Server {
             Asked::Statx { flags, mask, to, .. } => {
                 let (place, worn) = overlay.worn(spot)?;
                 let wear = |stat: &mut libc::statx| {
-                    overlay.numbers.put_x(stat);
+                    overlay.put_x(&spot.path, stat);
                     worn.into_iter().for_each(|worn| wear_x(stat, worn));
                 };
                 memory.write(to, &statx_of(&place, flags, mask, wear)?).and_then(done)

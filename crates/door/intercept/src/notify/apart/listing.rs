@@ -43,7 +43,7 @@ enum Listed {
     /// What the kernel has.
     AsItIs,
     /// A directory of the overlay: without names that say what is hidden.
-    Upper,
+    Upper { path: Vec<u8> },
     /// The real directory, and then that of the overlay; without the former where the overlay hides it.
     Both { path: Vec<u8>, shows_real: bool },
     /// Nothing is there.
@@ -55,6 +55,8 @@ struct Above<'a> {
     names: HashSet<Vec<u8>>,
     real: Vec<u8>,
     numbers: &'a Numbers,
+    /// Whether files of the overlay show another device than their own.
+    elsewhere: bool,
 }
 
 impl Server {
@@ -71,7 +73,7 @@ impl Server {
         let listed = match overlay.shown(&path) {
             _ if self.names.in_mirror(&path).is_some() => Listed::AsItIs,
             Some(_) if is_gone(&path) => Listed::Empty,
-            Some(_) => Listed::Upper,
+            Some(path) => Listed::Upper { path: path.to_vec() },
             None => overlay.listed(path),
         };
         if let Listed::AsItIs = listed {
@@ -82,10 +84,11 @@ impl Server {
         let mut buffer = vec![0; (size as usize).min(SIZE_MAX)];
         let entries = match &listed {
             Listed::AsItIs | Listed::Empty => Vec::new(),
-            Listed::Upper => {
+            Listed::Upper { path } => {
                 let device = os(fstat(&dir))?.st_dev;
+                let elsewhere = overlay.elsewhere(device, path).is_some();
                 some(&dir, &mut buffer, |name, head| {
-                    overlay.numbers.put_entry(device, head);
+                    overlay.numbers.put_entry((device, elsewhere), head);
                     !name.starts_with(RESERVED)
                 })?
             }
@@ -170,7 +173,8 @@ impl Overlay {
         before: u64,
         buffer: &mut [u8],
     ) -> Result<Vec<u8>> {
-        let above = Above::of(self.real(path), &self.numbers)?;
+        let elsewhere = self.elsewhere(self.device, path).is_some();
+        let above = Above::of(self.real(path), &self.numbers, elsewhere)?;
         let is_behind = (BEHIND..=BEHIND + NUMBERS).contains(&before);
         if shows_real && !is_behind {
             let seen = some(dir, buffer, |name, head| above.shows(name, head))?;
@@ -186,11 +190,16 @@ impl Overlay {
 }
 
 impl<'a> Above<'a> {
-    fn of(real: Vec<u8>, numbers: &'a Numbers) -> Result<Self> {
+    fn of(real: Vec<u8>, numbers: &'a Numbers, elsewhere: bool) -> Result<Self> {
         let names = fs::read_dir(as_path(&real)).and_then(|entries| {
             entries.map(|entry| Ok(entry?.file_name().into_vec())).collect::<io::Result<HashSet<_>>>()
         })?;
-        Ok(Above { names, real, numbers })
+        Ok(Above { names, real, numbers, elsewhere })
+    }
+
+    /// The inode number that a file of the overlay shows.
+    fn ino(&self, found: &Stat) -> u64 {
+        self.numbers.ino((found.st_dev, found.st_ino), is_dir(found), self.elsewhere)
     }
 
     /// Whether a name of the real directory is to be seen; what file it leads to is put into its entry. A directory on both sides has the
@@ -203,7 +212,7 @@ impl<'a> Above<'a> {
             if let Ok(found) = look(&[&self.real, &b"/"[..], name].concat()) {
                 head[KIND] = kind_of(&found);
                 if !is_dir(&found) {
-                    put_ino(head, self.numbers.shown_of(&found));
+                    put_ino(head, self.ino(&found));
                 }
             }
             return true;
@@ -226,7 +235,7 @@ impl<'a> Above<'a> {
             let next = group[0].0 + 1;
             let added = group.iter().filter_map(|(_, name)| {
                 let found = look(&[&self.real, &b"/"[..], name].concat()).ok()?;
-                Some(entry(name, (&found, self.numbers.shown_of(&found)), next))
+                Some(entry(name, (&found, self.ino(&found)), next))
             });
             let added: Vec<u8> = added.flatten().collect();
             if entries.len() + added.len() > size {
@@ -265,12 +274,10 @@ fn put_ino(head: &mut [u8], ino: u64) {
 }
 
 impl Numbers {
-    /// Puts the number that a file shows into the head of an entry of a directory on this device.
-    fn put_entry(&self, device: u64, head: &mut [u8]) {
-        let own =
-            head.first_chunk().map(|ino| u64::from_ne_bytes(*ino)).filter(|_| head[KIND] != libc::DT_DIR);
-        if let Some((_, ino)) = own.and_then(|own| self.shown((device, own))) {
-            put_ino(head, ino);
+    /// Puts the number that a file shows into the head of an entry of a directory on this device, and whether its files show another one.
+    fn put_entry(&self, (device, elsewhere): (u64, bool), head: &mut [u8]) {
+        if let Some(own) = head.first_chunk().map(|ino| u64::from_ne_bytes(*ino)) {
+            put_ino(head, self.ino((device, own), head[KIND] == libc::DT_DIR, elsewhere));
         }
     }
 }
@@ -330,7 +337,7 @@ mod tests {
         }
         let path = real.into_os_string().into_vec();
         let numbers = Numbers::default();
-        let above = Above::of(upper.into_os_string().into_vec(), &numbers).unwrap();
+        let above = Above::of(upper.into_os_string().into_vec(), &numbers, false).unwrap();
         for size in [64, 4096, SIZE_MAX] {
             assert_eq!(all(&above, &path, true, size), new);
         }

@@ -57,6 +57,8 @@ pub(crate) struct Overlay {
     dir: Vec<u8>,
     upper: Vec<u8>,
     own_copies: bool,
+    /// That of the overlay.
+    device: u64,
     numbers: Numbers,
 }
 
@@ -150,7 +152,9 @@ impl Overlay {
         let Apart { client, dir, upper, own_copies, copies } = apart;
         let bytes = |path: PathBuf| path.into_os_string().into_vec();
         let (dir, upper) = (bytes(dir), bytes(upper));
-        let overlay = Overlay { client, dir, upper, own_copies, numbers: Numbers::default() };
+        // Without an upper tree nothing is found in it.
+        let device = look(&upper).map_or(0, |found| found.st_dev);
+        let overlay = Overlay { client, dir, upper, own_copies, device, numbers: Numbers::default() };
         overlay.remember(copies);
         overlay
     }

@@ -4,13 +4,16 @@
 //!
 //! The real file is hidden then, so that no other file shows its number. A file with several names keeps none of this: the other names
 //! lead to the real file still, and programs would take both for one file.
+//!
+//! What shows the number of no real file shows the device of the directory that it seems to be in all the same: programs that stay on one
+//! file system (`tar --one-file-system`) would leave it out.
 
 use super::answers::{Worn, wear, wear_x};
 use super::{Overlay, Side, Spot, is_dir, look};
 use crate::notify::answers::{stat_at, statx_at};
 use crate::notify::decode::Asked;
 use crate::notify::mirror::lock;
-use crate::notify::names::{as_path, is_gone};
+use crate::notify::names::{above, as_path, is_gone};
 use crate::notify::process::Process;
 use crate::notify::server::{Reply, Server};
 use outrigger_core::Result;
@@ -19,6 +22,9 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
+
+/// Set in inode numbers of files of the overlay that show another device than their own: there, a file may have the same number.
+const ELSEWHERE: u64 = 1 << 48;
 
 /// A device and an inode number on it.
 pub(super) type Number = (u64, u64);
@@ -42,39 +48,61 @@ fn number(found: &Stat) -> Number {
 }
 
 impl Numbers {
-    /// What a file shows that is found with these numbers, if those are not its own.
+    /// What a copy shows that is found with these numbers.
     pub(super) fn shown(&self, own: Number) -> Option<Number> {
         lock(&self.0).get(&own).copied()
     }
 
-    /// The inode number that a file shows, but for directories.
-    pub(super) fn shown_of(&self, found: &Stat) -> u64 {
-        let shown = if is_dir(found) { None } else { self.shown(number(found)) };
-        shown.map_or(found.st_ino, |(_, ino)| ino)
+    /// The inode number that a file of the overlay shows; `elsewhere` where it shows another device.
+    pub(super) fn ino(&self, own: Number, is_dir: bool, elsewhere: bool) -> u64 {
+        let copy = if is_dir { None } else { self.shown(own) };
+        copy.map_or(if elsewhere { own.1 | ELSEWHERE } else { own.1 }, |(_, ino)| ino)
+    }
+}
+
+impl Overlay {
+    /// What a file shows that is found with these numbers at this path, if those are not its own.
+    fn number_at(&self, own: Number, is_dir: bool, path: &[u8]) -> Option<Number> {
+        let copy = if is_dir { None } else { self.numbers.shown(own) };
+        copy.or_else(|| {
+            let dir = if is_dir { path } else { above(path) };
+            self.elsewhere(own.0, dir).map(|device| (device, own.1 | ELSEWHERE))
+        })
+    }
+
+    /// The device that a directory of the overlay shows, if that is another than its own.
+    pub(super) fn elsewhere(&self, own: u64, dir: &[u8]) -> Option<u64> {
+        if own != self.device {
+            return None;
+        }
+        let mut at = dir;
+        loop {
+            match look(at) {
+                Ok(found) if is_dir(&found) => return Some(found.st_dev).filter(|&real| real != own),
+                _ if at.is_empty() => return None,
+                _ => at = above(at),
+            }
+        }
     }
 
     /// Puts the numbers that a file shows into its attributes.
-    pub(super) fn put(&self, stat: &mut libc::stat) {
-        if stat.st_mode & libc::S_IFMT != libc::S_IFDIR
-            && let Some(shown) = self.shown((stat.st_dev, stat.st_ino))
-        {
+    pub(super) fn put(&self, path: &[u8], stat: &mut libc::stat) {
+        let is_dir = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        if let Some(shown) = self.number_at((stat.st_dev, stat.st_ino), is_dir, path) {
             (stat.st_dev, stat.st_ino) = shown;
         }
     }
 
     /// The same for those of statx(2).
-    pub(super) fn put_x(&self, stat: &mut libc::statx) {
+    pub(super) fn put_x(&self, path: &[u8], stat: &mut libc::statx) {
         let device = libc::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-        if u32::from(stat.stx_mode) & libc::S_IFMT != libc::S_IFDIR
-            && let Some((device, ino)) = self.shown((device, stat.stx_ino))
-        {
+        let is_dir = u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
+        if let Some((device, ino)) = self.number_at((device, stat.stx_ino), is_dir, path) {
             stat.stx_ino = ino;
             (stat.stx_dev_major, stat.stx_dev_minor) = (libc::major(device), libc::minor(device));
         }
     }
-}
 
-impl Overlay {
     /// Takes over which inode numbers real files had when earlier programs copied them. Where another file has the name by now, the copy has
     /// its own: the number may be that of any file.
     pub(super) fn remember(&self, copies: Vec<(PathBuf, u64)>) {
@@ -132,7 +160,9 @@ impl Server {
         let link = process.link(file);
         // What is not open the kernel says, and what may not be looked at shows what it has.
         let Ok(found) = statat(CWD, &link[..], AtFlags::empty()) else { return Ok(Reply::Pass) };
-        let is_copy = !is_dir(&found) && overlay.numbers.shown(number(&found)).is_some();
+        let Ok(path) = process.file(file) else { return Ok(Reply::Pass) };
+        let path = overlay.shown(&path).unwrap_or(if path == b"/" { b"" } else { &path });
+        let is_copy = overlay.number_at(number(&found), is_dir(&found), path).is_some();
         let worn = if is_dir(&found) { overlay.worn_open(process, file) } else { None };
         if !is_copy && worn.is_none() {
             return Ok(Reply::Pass);
@@ -140,14 +170,14 @@ impl Server {
         let (to, bytes) = match *request {
             Asked::StatxOpen { flags, mask, to, .. } => {
                 let bytes = statx_at(as_path(&link), flags & !libc::AT_SYMLINK_NOFOLLOW, mask, |stat| {
-                    overlay.numbers.put_x(stat);
+                    overlay.put_x(path, stat);
                     worn.into_iter().for_each(|worn| wear_x(stat, worn));
                 });
                 (to, bytes?)
             }
             Asked::StatOpen { to, .. } => {
                 let bytes = stat_at(as_path(&link), 0, |stat| {
-                    overlay.numbers.put(stat);
+                    overlay.put(path, stat);
                     worn.into_iter().for_each(|worn| wear(stat, worn));
                 });
                 (to, bytes?)
