@@ -37,7 +37,7 @@ mod by_nfs;
 mod controlled;
 mod wanted;
 
-pub use controlled::{unwritten, with_losses};
+pub use controlled::written;
 
 use wanted::with_similar_option;
 pub use wanted::{Chosen, Guarding, OPTIONS, Wanted};

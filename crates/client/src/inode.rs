@@ -203,7 +203,7 @@ impl Inode {
         self.create_masked(name, (mode, 0), flags)
     }
 
-    /// The same for a program with the umask(2) that stands behind the mode: a default access list of the directory takes its place.
+    /// The same with a umask(2), which the tree applies to the mode unless the directory has a default access list.
     ///
     /// # Errors
     /// Those of [`Inode::create`].
@@ -285,7 +285,7 @@ impl Inode {
         self.mknod_masked(name, (mode, 0), rdev)
     }
 
-    /// The same for a program with the umask(2) that stands behind the mode, as [`Inode::create_masked`].
+    /// The same with a umask(2), as [`Inode::create_masked`].
     ///
     /// # Errors
     /// Whatever the tree answers.
@@ -310,7 +310,7 @@ impl Inode {
         self.mkdir_masked(name, (mode, 0))
     }
 
-    /// The same for a program with the umask(2) that stands behind the mode, as [`Inode::create_masked`].
+    /// The same with a umask(2), as [`Inode::create_masked`].
     ///
     /// # Errors
     /// Whatever the tree answers.

@@ -25,6 +25,16 @@ impl Diod {
         ["diod"].into_iter().find(|name| find(name).is_none())
     }
 
+    /// The command that serves a directory at a port of the loopback device, in the foreground. It ignores SIGPIPE, as under systemd: else it
+    /// would end when a client closes a connection before it has its replies.
+    pub fn command(program: &Path, port: u16, root: &Path) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' PIPE; exec \"$0\" \"$@\""]).arg(program);
+        command.args(["-f", "-n", "-N", "-c", "/dev/null", "-L", "stderr", "-l"]);
+        command.arg(format!("127.0.0.1:{port}")).arg("-e").arg(root);
+        command
+    }
+
     /// Starts it for the directory `root` below `dir`, which is empty, and gets the other files. It believes the numbers of users.
     ///
     /// # Errors
@@ -60,23 +70,7 @@ impl Diod {
     pub fn again(&mut self) -> Result<()> {
         let log = self.dir.join("log");
         let program = find("diod").context("there is no diod")?;
-        // As systemd starts it: else it ends by SIGPIPE when a client closes a connection before it has its replies.
-        let mut process = Command::new("sh")
-            .args(["-c", "trap '' PIPE; exec \"$0\" \"$@\""])
-            .arg(program)
-            .args([
-                "-f",
-                "-n",
-                "-N",
-                "-c",
-                "/dev/null",
-                "-L",
-                "stderr",
-                "-l",
-                &format!("127.0.0.1:{}", self.port),
-                "-e",
-            ])
-            .arg(self.root())
+        let mut process = Diod::command(&program, self.port, &self.root())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(&log)?)

@@ -28,9 +28,15 @@ use std::time::{Duration, SystemTime};
 /// How long requests in flight may take before a mount without a keeper is handed over.
 const PAUSE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Waits until what programs have written is written, up to `marks` or else up to now, for at most `patience`; without what was
-/// lost.
-pub fn unwritten(caches: &[Cache], runtime: &Threads, marks: Vec<u64>, patience: Duration) -> Unwritten {
+/// Waits until what programs have written is written, up to `marks` or else up to now, for at most `patience`. Once nothing is left, the answer has
+/// the losses that no command has reported before.
+pub fn written(
+    (tree, locator): (&Tree, &Locator),
+    runtime: &Threads,
+    marks: Vec<u64>,
+    patience: Duration,
+) -> Unwritten {
+    let caches = &tree.caches;
     let marks: Vec<Mark> = match marks.len() == caches.len() {
         true => marks.into_iter().map(Mark).collect(),
         false => caches.iter().map(Cache::mark).collect(),
@@ -41,13 +47,8 @@ pub fn unwritten(caches: &[Cache], runtime: &Threads, marks: Vec<u64>, patience:
         let left = cache.unwritten(mark);
         (files, bytes) = (files + left.0 as u64, bytes + left.1);
     }
-    Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost: Vec::new() }
-}
-
-/// Adds what was lost and no command has said before, once nothing is left to write.
-pub fn with_losses(left: Unwritten, locator: &Locator, tree: &Tree) -> Unwritten {
-    let lost = if left.files == 0 { locator.lost_since(tree) } else { Vec::new() };
-    Unwritten { lost, ..left }
+    let lost = if files == 0 { locator.lost_since(tree) } else { Vec::new() };
+    Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost }
 }
 
 impl Mounted {
@@ -150,8 +151,7 @@ impl Controlled for Mounted {
     }
 
     fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
-        let left = unwritten(&self.tree.caches, &self.runtime, marks, patience);
-        with_losses(left, &self.locator, &self.tree)
+        written((&self.tree, &self.locator), &self.runtime, marks, patience)
     }
 
     fn prepare_upgrade(&self, layouts: &[Reads]) -> Result<(), String> {

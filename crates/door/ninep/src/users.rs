@@ -59,7 +59,8 @@ pub(crate) struct Who {
     pub(crate) cred: Credentials,
     /// Whether the client's user is none here: what it says of groups does not count then.
     pub(crate) is_anonymous: bool,
-    /// Whether a program of this machine asks that is not the superuser's: it is in the groups that are known here, and in no others.
+    /// Whether the client is a program of this machine that does not run as the superuser. Its groups are those of the user database here: a group
+    /// that a request names counts only if it is one of them.
     pub(crate) is_local: bool,
 }
 

@@ -23,8 +23,9 @@
 //! With handles, a number that a client made up may name any file of the same file system. Kernels do not make up
 //! numbers; a door that takes them from strangers has to authenticate them, or to be given `handles=off`.
 //!
-//! A name removed by others leaves its node `ESTALE`, for opening also while its descriptor is kept. A name removed through this driver leaves it alive until it is
-//! forgotten: by path always, with handles while its descriptor stays among the [`LocalOptions::descriptors`] last used.
+//! A name removed by others leaves its node `ESTALE`; for opening it also while a descriptor of it is kept. A name removed through this
+//! driver leaves the node alive until it is forgotten: by path always, with handles while its descriptor stays among the
+//! [`LocalOptions::descriptors`] last used.
 //!
 //! # When the process dies
 //!

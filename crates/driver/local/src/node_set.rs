@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sets of nodes of which something is known that never changes.
+//! Sets of nodes that take no more memory than a fixed table.
 
 use outrigger_core::{HeapRegion, Node, Region};
 use std::sync::atomic::{AtomicU64, Ordering};

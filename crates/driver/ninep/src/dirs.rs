@@ -132,7 +132,7 @@ impl Inner {
             };
             for ((cookie, item), found) in part.iter().zip(together(part.iter().map(find).collect()).await) {
                 let entry = match found {
-                    // What the name leads to now is asked when somebody wants to know.
+                    // The name was changed here meanwhile: the entry has no attributes, and the next lookup requests them.
                     Ok(found) => question
                         .unless_changed(node, &item.name, || self.reached(node, &item.name, found))
                         .unwrap_or_else(|| Ok(name_only(item.ino, item.kind)))?,

@@ -196,7 +196,7 @@ impl AnyFid {
     }
 }
 
-/// Whether the server looks for an open file under the name that it had.
+/// Whether the server has found no file, or another one, by a path that was right before.
 pub(crate) fn is_misled(fault: &Fault) -> bool {
     matches!(fault, Fault::Known(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE))
 }

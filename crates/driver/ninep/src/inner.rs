@@ -190,10 +190,8 @@ impl Inner {
     /// Whether there is another path to a node than the one that has led nowhere, which is dropped: a file with several names may have lost one of
     /// them to another client, or to this one while a listing was received.
     fn has_another_name(&self, node: Node, path: &[Name], fault: &Fault) -> bool {
-        let is_gone =
-            matches!(fault, Fault::Known(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE));
         let table = self.files.table();
-        let (Ok(present), true) = (table.path(node), is_gone) else { return false };
+        let (Ok(present), true) = (table.path(node), is_misled(fault)) else { return false };
         if present != path {
             return true;
         }

@@ -89,7 +89,7 @@ mod tests {
         changes.changed(Node::ROOT, &g);
         assert!(!is_believed(&after, &g));
         drop(before);
-        assert_eq!(lock(&changes.0).changed.len(), 1, "nobody asks about the first any more");
+        assert_eq!(lock(&changes.0).changed.len(), 1, "no request is left from before the first change");
         drop(after);
         changes.changed(Node::ROOT, &f);
         assert!(lock(&changes.0).changed.is_empty() && is_believed(&changes.ask(), &f));

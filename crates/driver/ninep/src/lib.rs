@@ -59,7 +59,7 @@
 //! the other kind at another client (not on this machine). It answers at once: what waits here asks again, after 20 ms at first and every second at
 //! last, until a signal ends that; who waits longest need not be first, and a circle of waiting clients is not noticed (`EDEADLK`). diod locks whole
 //! files, whatever range it is asked for; QEMU grants everything. Where a server has no such request, and with `locks=local`, locks hold among
-//! the programs of this machine; `locks=server` makes that `ENOLCK`.
+//! the programs of one mount; `locks=server` makes that `ENOLCK`.
 //!
 //! Through a mount, what an open file has locked by itself (`F_OFD_SETLK`) ends later than with close(2), at the latest when no program has the file open:
 //! the kernel says nothing of it before. What a process has locked ends at once.

@@ -30,7 +30,7 @@ pub(crate) struct FileLocks {
     pub(crate) fid: Mutex<Option<Arc<LockFid>>>,
     /// Notified when a lock is given back here.
     pub(crate) freed: Notify,
-    /// The server has given a lock to somebody else while the connection was lost.
+    /// Another client got one of the locks while the connection was lost.
     pub(crate) is_lost: AtomicBool,
 }
 
@@ -226,7 +226,7 @@ pub(crate) struct Locks {
     client: String,
     /// Locks of a lost connection are being taken again.
     pub(crate) are_taken_again: AtomicBool,
-    /// Whether the server keeps no locks: they hold on this machine.
+    /// Whether the server keeps no locks: they hold in this mount only.
     pub(crate) are_here: AtomicBool,
     /// Whether the server locks whole files, whatever range it is asked for; found out when it matters.
     pub(crate) is_whole: Mutex<Option<bool>>,
@@ -272,7 +272,7 @@ impl Locks {
         Arc::clone(lock(&self.files).entry(node).or_default())
     }
 
-    /// The locks of a file, if somebody has asked for some since it was opened.
+    /// The locks of a file, if a lock was requested since it was opened.
     pub(crate) fn known(&self, node: Node) -> Option<Arc<FileLocks>> {
         lock(&self.files).get(&node).cloned()
     }

@@ -37,7 +37,7 @@ enum Told {
 }
 
 impl Inner {
-    /// Whether the user wants locks to hold on this machine only: then the doors keep them.
+    /// Whether the user wants locks to hold in this mount only: then the doors keep them.
     pub(crate) fn locks_here(&self) -> bool {
         self.options.locks == Some(Where::Local)
     }
@@ -243,7 +243,7 @@ impl Inner {
     /// The server keeps no locks: then they hold here, unless the user wants them there.
     fn keeps_none(&self) -> Result<(), Fault> {
         if self.options.locks == Some(Where::Server) {
-            let why = "the server keeps no locks: with locks=local they hold on this machine";
+            let why = "the server keeps no locks: with locks=local they hold among the programs of one mount";
             return Err(Errno::ENOLCK.because(why).into());
         }
         self.locks.are_here.store(true, Relaxed);

@@ -36,7 +36,16 @@ impl Inner {
             session.change(call(fid.number, sent.clone())).await?;
             self.now_found(&session, (fid.number, sent), (dir, name)).await
         });
-        let (found, question) = made.await?;
+        self.new_entry(cx, (dir, name), made.await?).await
+    }
+
+    /// The entry of a new name; looked up once more if the name was changed meanwhile.
+    async fn new_entry(
+        &self,
+        cx: &Cx,
+        (dir, name): (Node, &Name),
+        (found, question): ((KnownFile, Attr), Asked<'_>),
+    ) -> Result<Entry> {
         match question.unless_changed(dir, name, || self.entry(dir, name, found)) {
             Some(entry) => entry,
             None => self.lookup(cx, dir, name).await,
@@ -86,11 +95,7 @@ impl Inner {
             session.change(Tlink { dfid: dir.number, fid: file.number, name: name.clone() }).await?;
             self.now_found(&session, (dir.number, name), (op.dir, &op.name)).await
         });
-        let (found, question) = changing.settled(linked.await)?;
-        match question.unless_changed(op.dir, &op.name, || self.entry(op.dir, &op.name, found)) {
-            Some(entry) => entry,
-            None => self.lookup(cx, op.dir, &op.name).await,
-        }
+        self.new_entry(cx, (op.dir, &op.name), changing.settled(linked.await)?).await
     }
 
     /// Makes a regular file and opens it; one that is there already only where the flags allow that.

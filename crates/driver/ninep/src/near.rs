@@ -5,10 +5,11 @@
 //! fid is not used: it has to have been found by the path that its directory has here. Of what other clients move nothing is known, so it is
 //! not used for longer than the name of a file may be, and what is changed is reached by a walk that tells what it has led to.
 
+use crate::files::is_misled;
 use crate::inner::Inner;
 use crate::link::text;
 use crate::wire::{Fault, Fid, Session};
-use outrigger_core::{Errno, Name, Node, Result, lock};
+use outrigger_core::{Name, Node, Result, lock};
 use outrigger_proto_ninep::Text;
 use std::collections::HashMap;
 use std::mem::{replace, take};
@@ -159,7 +160,6 @@ impl Inner {
 
     /// Whether a walk began at a directory that may not be there any more: the next one does not.
     pub(crate) fn is_astray(&self, way: &Way, fault: &Fault) -> bool {
-        matches!(fault, Fault::Known(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE))
-            && way.near.as_ref().is_some_and(|(key, _)| self.near.forget(key))
+        is_misled(fault) && way.near.as_ref().is_some_and(|(key, _)| self.near.forget(key))
     }
 }

@@ -38,7 +38,7 @@ pub const OPTIONS: OptionTable = OptionTable {
             "locks",
             "local|server",
             "server where it keeps some, else local",
-            "where locks of fcntl(2) and flock(2) hold: server, among all its clients, or local, on this machine",
+            "where locks of fcntl(2) and flock(2) hold: server, among all its clients, or local, among the programs of one mount",
         ),
         option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
     ],
@@ -64,7 +64,7 @@ const INSTEAD: &[(&str, &str)] = &[
 /// Where locks hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Where {
-    /// Among the programs of this machine.
+    /// Among the programs of one mount.
     Local,
     /// Among all clients of the server.
     Server,
@@ -86,7 +86,7 @@ pub struct Options {
     pub timeout: Duration,
     /// Whether extended attributes are left out (`noxattr`).
     pub noxattr: bool,
-    /// Where locks hold (`locks=local` or `locks=server`); `None` for the server if it keeps some, else for this machine.
+    /// Where locks hold (`locks=local` or `locks=server`); `None` for the server if it keeps some, else for this mount.
     pub locks: Option<Where>,
     /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
     pub max_listing: usize,

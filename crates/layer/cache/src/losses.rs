@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was answered and could not be written, until somebody gets the error.
+//! Writes that were acknowledged and then failed, until a program gets the error.
 
 use outrigger_core::ops::Lookup;
 use outrigger_core::{Error, Node, Target, lock};

@@ -97,7 +97,7 @@ pub(crate) fn weight(xattrs: Option<&Xattrs>) -> usize {
 }
 
 impl Table {
-    /// A file was made just now: nobody has given it capabilities.
+    /// Notes that a file was made just now: it has no capabilities.
     pub(crate) fn has_no_capability(&mut self, node: Node, now: Moment) {
         let until = after(now, self.ttls(node).least());
         if let Some(record) = self.record(node) {

@@ -10,11 +10,11 @@ use outrigger_core::{Credentials, Errno, Groups, OpCode, Payload, SetAttrs};
 const SET: &[OpCode] = &[OpCode::SetAttr];
 const ALLOCATE: &[OpCode] = &[OpCode::SetAttr, OpCode::Fallocate];
 const COPY: &[OpCode] = &[OpCode::SetAttr, OpCode::CopyRange];
-/// An ordinary user and two groups.
 /// A user without privileges, on whose behalf cases ask.
 pub const USER: u32 = 4242;
 /// Its group. A server that finds groups by itself has to know it.
 pub const GROUP: u32 = 4343;
+/// A group that the user is not in.
 const OTHER: u32 = 4444;
 
 pub(super) const CASES: &[Case] = &[

@@ -9,6 +9,7 @@ use crate::{priority, watch};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use outrigger_proto_nfs3::mount::{DirPath, procedure as mount};
 use outrigger_proto_nfs3::types::FileHandle;
+use outrigger_remote::Diod;
 use outrigger_remote::programs::find;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -78,15 +79,9 @@ pub fn outrigger(bench: &Bench, protocol: &str, arguments: &[&Path]) -> Result<S
 pub fn diod(program: &Path, store: &Path) -> Result<Server> {
     watch::step("starting diod", DEADLINE);
     let address = local(free_port()?);
-    let mut command = Command::new(program);
-    command.args(["-f", "-n", "-N", "-c", "/dev/null", "-l", &address.to_string(), "-e"]).arg(store);
+    let mut command = Diod::command(program, address.port(), store);
     let mut process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
-    let start = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        let ended = process.try_wait()?;
-        ensure!(ended.is_none() && start.elapsed() < DEADLINE, "{command:?} does not start: {ended:?}");
-        thread::sleep(SHORT_WAIT);
-    }
+    until_it_listens(&mut process, address, "diod")?;
     priority::raise_sessions(process.id());
     let path = store.to_string_lossy().into_owned();
     Ok(Server { name: "diod", address, mount: address, path, process, _helper: None })
@@ -147,19 +142,24 @@ fn configuration_of(port: u16, mount_port: u16, store: &Path) -> String {
 
 /// nfs-ganesha registers its ports; `None` where rpcbind(8) runs already.
 fn portmap() -> Result<Option<Process>> {
-    let answers = || TcpStream::connect(local(PORTMAP)).is_ok();
-    if answers() {
+    if TcpStream::connect(local(PORTMAP)).is_ok() {
         return Ok(None);
     }
     let rpcbind: PathBuf = find("rpcbind").context("nfs-ganesha needs rpcbind (make bench-deps)")?;
     let mut process = Process::start(Command::new(rpcbind).arg("-f"))?;
+    until_it_listens(&mut process, local(PORTMAP), "rpcbind")?;
+    Ok(Some(process))
+}
+
+/// Waits for a server: the system has no event for that.
+fn until_it_listens(process: &mut Process, address: SocketAddr, name: &str) -> Result<()> {
     let start = Instant::now();
-    while !answers() {
+    while TcpStream::connect(address).is_err() {
         let ended = process.try_wait()?;
-        ensure!(ended.is_none() && start.elapsed() < DEADLINE, "rpcbind does not start: {ended:?}");
+        ensure!(ended.is_none() && start.elapsed() < DEADLINE, "{name} does not start: {ended:?}");
         thread::sleep(SHORT_WAIT);
     }
-    Ok(Some(process))
+    Ok(())
 }
 
 fn last_lines(log: &Path) -> String {

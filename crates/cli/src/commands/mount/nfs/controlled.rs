@@ -5,7 +5,7 @@ use super::kernel::Superblock;
 use crate::context::Context;
 use crate::control::{self, Answer, Controlled, ErrorStatus, MountStatus, Unwritten};
 use crate::guarded;
-use crate::mounted::{Locator, shown, unwritten, with_losses};
+use crate::mounted::{Locator, shown, written};
 use crate::trees::{self, Tree};
 use outrigger_core::Clock;
 use outrigger_core::survive::Reads;
@@ -134,8 +134,7 @@ impl Controlled for Mounted {
 
     fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
         let Some(Served { tree, locator, .. }) = &self.served else { return Unwritten::default() };
-        let left = unwritten(&tree.caches, &self.runtime, marks, patience);
-        with_losses(left, locator, tree)
+        written((tree, locator), &self.runtime, marks, patience)
     }
 
     fn prepare_upgrade(&self, _: &[Reads]) -> Result<(), String> {

@@ -48,23 +48,21 @@ fn number(found: &Stat) -> Number {
 }
 
 impl Numbers {
-    /// What a copy shows that is found with these numbers.
-    pub(super) fn shown(&self, own: Number) -> Option<Number> {
-        lock(&self.0).get(&own).copied()
+    /// What a copy shows that is found with these numbers; directories have none.
+    fn shown(&self, own: Number, is_dir: bool) -> Option<Number> {
+        lock(&self.0).get(&own).filter(|_| !is_dir).copied()
     }
 
     /// The inode number that a file of the overlay shows; `elsewhere` where it shows another device.
     pub(super) fn ino(&self, own: Number, is_dir: bool, elsewhere: bool) -> u64 {
-        let copy = if is_dir { None } else { self.shown(own) };
-        copy.map_or(if elsewhere { own.1 | ELSEWHERE } else { own.1 }, |(_, ino)| ino)
+        self.shown(own, is_dir).map_or(if elsewhere { own.1 | ELSEWHERE } else { own.1 }, |(_, ino)| ino)
     }
 }
 
 impl Overlay {
     /// What a file shows that is found with these numbers at this path, if those are not its own.
     fn number_at(&self, own: Number, is_dir: bool, path: &[u8]) -> Option<Number> {
-        let copy = if is_dir { None } else { self.numbers.shown(own) };
-        copy.or_else(|| {
+        self.numbers.shown(own, is_dir).or_else(|| {
             let dir = if is_dir { path } else { above(path) };
             self.elsewhere(own.0, dir).map(|device| (device, own.1 | ELSEWHERE))
         })
@@ -162,9 +160,9 @@ impl Server {
         let Ok(found) = statat(CWD, &link[..], AtFlags::empty()) else { return Ok(Reply::Pass) };
         let Ok(path) = process.file(file) else { return Ok(Reply::Pass) };
         let path = overlay.shown(&path).unwrap_or(if path == b"/" { b"" } else { &path });
-        let is_copy = overlay.number_at(number(&found), is_dir(&found), path).is_some();
+        let shows_others = overlay.number_at(number(&found), is_dir(&found), path).is_some();
         let worn = if is_dir(&found) { overlay.worn_open(process, file) } else { None };
-        if !is_copy && worn.is_none() {
+        if !shows_others && worn.is_none() {
             return Ok(Reply::Pass);
         }
         let (to, bytes) = match *request {

@@ -23,6 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 /// Until when a thread of a program goes on.
 #[derive(Clone, Copy)]
@@ -324,16 +325,8 @@ impl Stops {
                     Err(errno) => answer(stopped, -i64::from(errno as i32)).map(Some),
                 }
             }
-            Order::Prepare(done) => {
-                let prepared = stopped.prepare();
-                let _ = done.send(prepared);
-                if prepared == Err(Errno::ENOEXEC) { Err(Errno::ENOEXEC) } else { Ok(None) }
-            }
-            Order::Seek(file, place, done) => {
-                let sought = stopped.seek(file, place);
-                let _ = done.send(sought);
-                if sought == Err(Errno::ENOEXEC) { Err(Errno::ENOEXEC) } else { Ok(None) }
-            }
+            Order::Prepare(done) => waits_on(stopped.prepare(), &done),
+            Order::Seek(file, place, done) => waits_on(stopped.seek(file, place), &done),
             Order::Redirect(bytes, arguments, done) => {
                 let changed = stopped.write(&bytes).and_then(|()| stopped.change(&arguments));
                 let _ = done.send(changed);
@@ -394,6 +387,12 @@ impl Stopped {
     fn end(&self, value: Option<i64>) -> End {
         End { number: self.before.orig_rax, arguments: self.arguments(), value }
     }
+}
+
+/// Sends what came of an order; the thread waits for another one, unless it is another program now.
+fn waits_on(outcome: Result<(), Errno>, done: &Sender<Result<(), Errno>>) -> Result<Option<Until>, Errno> {
+    let _ = done.send(outcome);
+    if outcome == Err(Errno::ENOEXEC) { Err(Errno::ENOEXEC) } else { Ok(None) }
 }
 
 /// Answers a call; until when the thread goes on then.
