@@ -6,10 +6,11 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
-use support::{PROGRAM, Place, descendant, has, is_running, signal, within};
+use support::{DEADLINE, PROGRAM, Place, descendant, has, is_running, signal, within};
 
 /// Evaluates each line in four threads and the first one, and prints the results without repetitions.
 const THREADS: &str = "
@@ -47,24 +48,30 @@ fn place() -> Option<Place> {
 struct Program {
     child: Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    output: Receiver<String>,
     pid: u32,
 }
 
 impl Program {
     fn new(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        Program { child, input, output, pid: line.trim().parse().unwrap() }
+        let (input, lines) =
+            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
+        let (sender, output) = channel();
+        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let pid = output.recv().unwrap().parse().unwrap();
+        Program { child, input, output, pid }
     }
 
     fn says(&mut self, line: &str) -> String {
         writeln!(self.input, "{line}").unwrap();
-        let mut said = String::new();
-        assert_ne!(self.output.read_line(&mut said).unwrap(), 0, "the program has ended at: {line}");
-        said.trim_end().to_owned()
+        self.hears(line)
+    }
+
+    /// What it says next, to this line.
+    fn hears(&self, line: &str) -> String {
+        let said = self.output.recv_timeout(DEADLINE / 2);
+        said.unwrap_or_else(|error| panic!("the program does not answer, {error}: {line}"))
     }
 }
 
@@ -248,9 +255,7 @@ fn calls_that_wait_for_a_server_that_dies_end() {
     });
     signal(server.id(), "KILL");
     server.wait().unwrap();
-    let mut said = String::new();
-    program.output.read_line(&mut said).unwrap();
-    assert_eq!(said, "Transport endpoint is not connected\n");
+    assert_eq!(program.hears(FAR), GONE);
     assert_eq!(program.says(LOCAL), "local");
 }
 
@@ -285,6 +290,41 @@ fn whenever_the_server_dies_local_files_are_found() {
         attached.0.wait().unwrap();
         assert_eq!(program.says("on"), "[]", "{moment}");
     }
+}
+
+/// Takes the place of the server, and ends when the kernel has passed a call on to it.
+const RECEIVER: &str = "
+import fcntl, os, socket, sys
+pid = int(sys.argv[1])
+started = open(f'/proc/{pid}/stat').read().rsplit(')')[1].split()[19]
+keeper = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+keeper.connect(f'\\0outrigger-keep-{os.geteuid()}-{pid}-{started}')
+keeper.send(b'a')
+_, (listener, _), _, _ = socket.recv_fds(keeper, 65536, 2)
+print('here', flush=True)
+SECCOMP_IOCTL_NOTIF_RECV = 0xC0502100
+fcntl.ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, bytearray(80))
+";
+
+/// The next server may die before it has answered any: it is not known then which call it had, and the keeper has answered many since
+/// another server wrote its last one down.
+#[test]
+fn a_call_that_was_received_and_not_written_down_is_made_again() {
+    let Some(place) = place() else { return };
+    let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
+    let mut attached = Attached::to(&place, &program, &[]);
+    assert_eq!(program.says(FAR), "content");
+    signal(attached.0.id(), "KILL");
+    attached.0.wait().unwrap();
+    assert_eq!(program.says("sum(os.path.exists('local') for _ in range(2000))"), "2000");
+    let pid = program.pid.to_string();
+    let mut receiver = place.command("python3", &["-c", RECEIVER, &pid]);
+    let mut receiver = receiver.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(receiver.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "here\n");
+    assert_eq!(program.says(LOCAL), "local");
+    assert!(receiver.wait().unwrap().success());
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// No test takes longer; its mounts are cut off then, so that nothing stays blocked in the kernel.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_outrigger");

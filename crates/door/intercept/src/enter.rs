@@ -8,6 +8,8 @@ use crate::launch::{Filter, Prefix};
 #[cfg(target_arch = "x86_64")]
 use crate::mover::move_process;
 use crate::namespace::isolate;
+#[cfg(target_arch = "x86_64")]
+use crate::notify::{Injected, inject, keep};
 use crate::proc::status;
 use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
@@ -244,8 +246,8 @@ fn enter_trace(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
 /// Has the server answer the calls of a process that runs, and keeps its listener.
 #[cfg(target_arch = "x86_64")]
 fn inject_and_keep(socket: &OwnedFd, pid: u32) -> Result<(), String> {
-    let listener = crate::notify::inject(pid)?;
-    crate::notify::keep(pid, listener, socket.try_clone().map_err(failed("the server"))?)
+    let Injected { listener, newest } = inject(pid)?;
+    keep(pid, (listener, Some(newest)), socket.try_clone().map_err(failed("the server"))?)
 }
 
 /// Keeps the listener that the server sends.
@@ -254,7 +256,7 @@ fn keep_sent(socket: &OwnedFd, pid: u32) -> Result<(), String> {
     let received = receive_with(socket, &mut [0; LISTENING.len()], RecvFlags::empty());
     let (_, mut files) = received.map_err(failed("the server"))?;
     let listener = files.pop().ok_or("the server has ended")?;
-    crate::notify::keep(pid, listener, socket.try_clone().map_err(failed("the server"))?)
+    keep(pid, (listener, None), socket.try_clone().map_err(failed("the server"))?)
 }
 
 /// Which system calls there are is known of one kind of processor.

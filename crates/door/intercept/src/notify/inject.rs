@@ -2,7 +2,8 @@
 //! Puts a process that runs, with all its threads, under the filter: it is stopped and made to ask the kernel for that.
 
 use super::filter::{Told, filter};
-use super::listener::explained;
+use super::listener::{Listener, explained};
+use super::source::Source;
 use crate::attach::check_alike;
 use crate::failed;
 use crate::namespace::differing;
@@ -12,6 +13,8 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use rustix::thread::ThreadNameSpaceType;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 /// The filter is that of all threads, or of none.
 const ALL_THREADS: u64 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER
@@ -20,11 +23,19 @@ const ALL_THREADS: u64 = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER
 /// The size of `struct sock_fprog`.
 const PROGRAM: u64 = 16;
 
-/// Puts the process under the filter, and answers where its calls come from.
+/// A process that was put under the filter.
+pub(crate) struct Injected {
+    /// Where its calls come from.
+    pub(crate) listener: OwnedFd,
+    /// The number of the last call that has its answer.
+    pub(crate) newest: u64,
+}
+
+/// Puts the process under the filter.
 ///
 /// # Errors
 /// A sentence about why not; then it is as it was, but that it may not become another user any more.
-pub(crate) fn inject(pid: u32) -> Result<OwnedFd, String> {
+pub(crate) fn inject(pid: u32) -> Result<Injected, String> {
     let what = format!("process {pid}");
     check_alike(pid)?;
     if differing(pid)?.contains(ThreadNameSpaceType::MOUNT) {
@@ -47,7 +58,34 @@ pub(crate) fn inject(pid: u32) -> Result<OwnedFd, String> {
     })?;
     let taken = take(pid, listener);
     let closed = process.call(libc::SYS_close, [listener, 0, 0, 0, 0, 0]);
-    closed.and(taken).map_err(failed(what))
+    let listener = closed.and(taken).map_err(failed(&what))?;
+    let newest = probe(&mut process, pid, &listener).map_err(failed(&what))?;
+    Ok(Injected { listener, newest })
+}
+
+/// Has the process make a call that comes here, which tells from which number on the kernel counts calls: it begins anywhere.
+fn probe(process: &mut Tracee, pid: u32, listener: &OwnedFd) -> io::Result<u64> {
+    let listener = Listener::new(listener.try_clone()?);
+    let (sender, newest) = channel();
+    // Only this thread may have the process do something, and it waits for the end of the call meanwhile.
+    thread::Builder::new().name("probe".into()).spawn(move || pass_until_probed(&listener, pid, &sender))?;
+    match process.call(libc::SYS_access, [0; 6]) {
+        Ok(_) | Err(Errno::EFAULT) => newest.recv().map_err(io::Error::other),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Has the kernel do calls, also those of other threads, up to the one without a path, and sends its number.
+fn pass_until_probed(listener: &Listener, pid: u32, sender: &Sender<u64>) {
+    while let Ok(received) = listener.receive() {
+        let Some(call) = received else { continue };
+        listener.pass(&call);
+        if (call.pid, call.data.args[0]) == (pid, 0) {
+            // One that does not wait for it any more has failed.
+            let _ = sender.send(call.id);
+            return;
+        }
+    }
 }
 
 /// Has the process open its working directory.

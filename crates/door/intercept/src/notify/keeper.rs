@@ -63,11 +63,16 @@ struct Shown {
     is_closed: bool,
 }
 
-/// Hands the listener of process `pid` to the server at the other end of a socket, and stays until no program is under its filter.
+/// Hands the listener of process `pid` to the server at the other end of a socket, and stays until no program is under its filter. `newest` is
+/// the number of the last call that has its answer; a process that makes its first one has none.
 ///
 /// # Errors
 /// A sentence about what this system does not permit; the listener is closed then.
-pub(crate) fn keep(pid: u32, listener: OwnedFd, server: OwnedFd) -> std::result::Result<(), String> {
+pub(crate) fn keep(
+    pid: u32,
+    (listener, newest): (OwnedFd, Option<u64>),
+    server: OwnedFd,
+) -> std::result::Result<(), String> {
     // Neither the end of a terminal nor Ctrl-C is to reach it.
     nix::sys::signal::SigSet::all().thread_block().map_err(failed("signals"))?;
     let _ = (setsid(), set_name(&CString::new(KEEPER).unwrap_or_default()));
@@ -80,6 +85,7 @@ pub(crate) fn keep(pid: u32, listener: OwnedFd, server: OwnedFd) -> std::result:
         detaching: Vec::new(),
         door: may_be_traced().then(|| open_door(pid)).and_then(std::result::Result::ok),
     };
+    newest.into_iter().for_each(|id| keeper.progress.note(id));
     keeper.hand_to(server);
     keeper.attend().map_err(failed("the keeper"))
 }
@@ -123,6 +129,7 @@ impl Keeper {
             } else if came[0].contains(PollFlags::IN)
                 && let Some(call) = self.listener.receive()?
             {
+                self.progress.note(call.id);
                 self.handle(&call);
             }
         }

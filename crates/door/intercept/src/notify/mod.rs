@@ -53,7 +53,7 @@ use std::sync::OnceLock;
 
 pub use apart::Apart;
 pub use caught::Caught;
-pub(crate) use inject::inject;
+pub(crate) use inject::{Injected, inject};
 pub(crate) use keeper::keep;
 pub(crate) use listener::{give_up_privileges, install, install_for_tracer};
 pub use server::{Notified, View};

@@ -78,7 +78,12 @@ impl Progress {
             word.store(value, Ordering::Relaxed);
         }
         slot.is_taken.store(1, Ordering::Release);
-        self.shared.newest.store(call.id, Ordering::Release);
+        self.note(call.id);
+    }
+
+    /// Writes down the number of a call that needs no slot: this process does not end before it is answered.
+    pub(crate) fn note(&self, id: u64) {
+        self.shared.newest.store(id, Ordering::Release);
     }
 
     /// Calls without an answer, and some with one, if the server died just then. They are forgotten.
@@ -145,5 +150,7 @@ mod tests {
         let left: Vec<_> = left.iter().map(words).collect();
         assert_eq!((theirs.newest(), left), (Some(u64::MAX), vec![numbers(1), numbers(u64::MAX)]));
         assert!(theirs.take().is_empty());
+        theirs.note(7);
+        assert_eq!(ours.newest(), Some(7));
     }
 }
