@@ -27,8 +27,8 @@ use outrigger_core::ops::Locate;
 use outrigger_core::registry::{self, Address, Control, Follows, Lasts};
 use outrigger_core::survive::Word;
 use outrigger_core::{
-    Abilities, Answer, Cx, Errno, Error, FileKind, Keep, Node, Notify, OpCode, Request, Runtime, Service,
-    Stack,
+    Abilities, Answer, Cx, Errno, Error, FileKind, Keep, Name, Node, Notify, OpCode, Recalled, Request,
+    Runtime, Service, Stack,
 };
 use outrigger_layer_cache::Control as CacheControl;
 use outrigger_layer_contain::{Contain, Options as LinkOptions};
@@ -455,6 +455,9 @@ impl Service for Rooted {
     }
     fn attach(&self, notify: Arc<dyn Notify>) {
         self.service.attach(notify);
+    }
+    fn recall(&self, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled, Error> {
+        self.service.recall(dir, name, kind)
     }
 }
 

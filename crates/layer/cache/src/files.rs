@@ -314,6 +314,7 @@ impl Inner {
         Answer::later(async move {
             let reply = answer.await;
             lock(&self.table).was_written(node);
+            self.mark_change();
             reply
         })
     }

@@ -12,20 +12,18 @@ mod store;
 
 pub use block::Block;
 pub(crate) use glue::Unsaved;
+pub(crate) use store::Store;
 
 use crate::file::Version;
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
 use outrigger_core::gate::Gate;
-use outrigger_core::{Errno, Error, Result, Runtime, lock};
-use outrigger_host::PrivateDir;
+use outrigger_core::{Result, Runtime, lock};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::Store;
 
 /// For so long nothing is written after that went wrong.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -90,12 +88,7 @@ impl Disk {
     /// # Errors
     /// Why there is no such directory, or `EPERM` where others could look into it.
     pub fn open(caches: &Path, tree: &str, bytes_max: u64, runtime: Arc<dyn Runtime>) -> Result<Self> {
-        let dir =
-            PrivateDir::open(caches, &["outrigger", "content"]).map_err(|error| match error.kind() {
-                io::ErrorKind::PermissionDenied => Errno::EPERM.because(error.to_string()),
-                kind => Error::from(io::Error::from(kind)).errno.because(error.to_string()),
-            })?;
-        let store = Store::open(dir.into(), tree, bytes_max).map_err(io::Error::from)?;
+        let store = Store::below(caches, "content", tree, bytes_max)?;
         let queue = Queue { usage: DiskUsage { bytes_max, ..DiskUsage::default() }, ..Queue::default() };
         let (tree, queue, gate) = (Arc::from(tree), Mutex::new(queue), Gate::default());
         Ok(Disk(Arc::new(Shared { store, tree, runtime, queue, gate })))
