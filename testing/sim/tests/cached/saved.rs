@@ -2,11 +2,12 @@
 //! Metadata on disk, which is there for the next process.
 
 use crate::client::{Client, name, old_tree, pass_time};
+use crate::content;
 use outrigger_core::ops::{
     GetAttr, MkDir, Open, OpenDir, OpenFlags, ReadDir, ReadLink, Rename, RenameFlags, SymLink, Unlink,
 };
 use outrigger_core::{Errno, Node, Notice, OpCode, Service, Target};
-use outrigger_layer_cache::{Metadata, OnDisk};
+use outrigger_layer_cache::{Disk, Metadata, OnDisk};
 use outrigger_sim::Sim;
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +45,9 @@ impl Bench {
     fn mounted_as(&self, tree: &str, options: &[(&str, &str)]) -> Client {
         let metadata = Metadata::open(self.caches.path(), tree, (ROOM, 200_000), self.sim.clone());
         let metadata = Some(metadata.expect("a directory for metadata"));
-        Client::with(&self.sim, &self.tree, options, OnDisk { content: None, metadata })
+        let content = Disk::open(self.caches.path(), tree, ROOM, self.sim.clone());
+        let content = Some(content.expect("a directory for content"));
+        Client::with(&self.sim, &self.tree, options, OnDisk { content, metadata })
     }
 
     /// A process ends as it should.
@@ -283,4 +286,24 @@ fn a_file_that_is_written_is_not_saved_with_the_size_that_it_had() {
     // It dies before the next save.
     drop(client);
     assert_eq!(bench.listed(HOUR).0["/dir-0/sub/new"].0, 22);
+}
+
+#[test]
+fn what_was_read_can_be_read_again_by_a_process_that_cannot_reach_the_server() {
+    let bench = Bench::new();
+    let read = |client: &Client| {
+        let dir = client.lookup(Node::ROOT, "dir-0").expect("there").node;
+        let node = client.lookup(dir, "file-0").expect("there").node;
+        let handle = client.ask(Open { node, flags: OpenFlags::empty() }).expect("open").handle;
+        let bytes = content::read(client, node, handle, 0, 100);
+        client.close(node, handle, OpenFlags::empty());
+        bytes
+    };
+    let client = bench.mounted(HOUR);
+    everything(&client);
+    assert_eq!(&read(&client)[..], b"content");
+    bench.sim.run();
+    bench.ends(&client);
+    let client = bench.mounted(HOUR);
+    assert_eq!((&read(&client)[..], client.passed()), (&b"content"[..], 0));
 }

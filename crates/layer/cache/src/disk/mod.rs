@@ -119,6 +119,18 @@ impl Disk {
         found
     }
 
+    /// Whether there is something under the names of all of these blocks. Reading them tells whether it is that.
+    pub(crate) async fn has(&self, blocks: Vec<Block>) -> bool {
+        let shared = Arc::clone(&self.0);
+        let (sender, receiver) = oneshot::channel();
+        self.0.runtime.spawn_blocking(Box::new(move || {
+            let has = |block: &Block| shared.store.len(block.name()) == Some(block.file_max());
+            // The caller may have gone.
+            let _ = sender.send(!lock(&shared.queue).reads_off && blocks.iter().all(has));
+        }));
+        receiver.await.unwrap_or(false)
+    }
+
     /// Has a block written one day, if there is time for it.
     pub(crate) fn keep(&self, block: Block, content: Vec<Bytes>) {
         let weight = weight(&block);

@@ -126,6 +126,13 @@ impl Store {
         Some(content)
     }
 
+    /// How long a file is, if it is there.
+    pub(crate) fn len(&self, name: u64) -> Option<u64> {
+        let stat = statat(self.own(), hex(name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        is_file.then_some(stat.st_size as u64)
+    }
+
     /// Puts a file there, in place of one with this name.
     ///
     /// # Errors
