@@ -208,6 +208,13 @@ impl DriverOptions {
         self.pairs.iter().any(|(key, _)| keys.contains(&key.as_str()))
     }
 
+    /// All of them, in the order of their keys: two trees of one place that are seen in the same way have the same.
+    pub fn listed(&self) -> String {
+        let mut items: Vec<_> = self.pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        items.sort_unstable();
+        items.join(",")
+    }
+
     /// The key of the first one.
     pub fn first(&self) -> Option<&str> {
         self.pairs.first().map(|(key, _)| &**key)

@@ -271,3 +271,52 @@ fn names_that_are_not_listed_are_found_all_the_same() {
     assert_eq!(far.place.run_as("sh", &["-ec", look]).ok(), "content\n");
     far.place.run_as("sh", &["-c", "cat m/.hidden/none; ls -A m; cat m/.hidden/file"]).ok();
 }
+
+/// What `outrigger status` says of metadata on disk.
+fn recalled(place: &Place) -> u64 {
+    let status: serde_json::Value =
+        serde_json::from_str(&place.run(&["status", "m", "--json"]).ok()).unwrap();
+    status["disk_metadata"]["recalled"].as_u64().unwrap()
+}
+
+#[test]
+fn what_was_listed_once_is_known_without_the_server() {
+    let Some(far) = Far::new(Httpd::Apache) else { return };
+    let run = |args: &[&str]| far.place.run(args);
+    let options = "disk_metadata=64m,cache=always";
+    let list = ["ls", "-lR", "--opt", options, &far.at("/")];
+    let first = run(&list).ok();
+    let asked = far.server.requests().len();
+    assert_eq!((run(&list).ok(), far.server.requests().len()), (first, asked), "a command asks for nothing");
+    let mount = ["mount", "-o", options, &far.at("/d%20d/"), "m"];
+    run(&mount).ok();
+    let first = far.place.run_as("ls", &["-lR", "m"]).ok();
+    run(&["umount", "m"]).ok();
+    let asked = far.server.requests().len();
+    run(&mount).ok();
+    assert_eq!((far.place.run_as("ls", &["-lR", "m"]).ok(), far.server.requests().len()), (first, asked));
+    assert_eq!(recalled(&far.place), 3);
+    assert!(run(&["status", "m"]).ok().contains("3 names known from there"));
+    run(&["flush", "m"]).ok();
+    far.place.run_as("ls", &["-lR", "m"]).ok();
+    assert!(far.server.requests().len() > asked, "nothing is known after a flush");
+    run(&["umount", "m"]).ok();
+    let refused = run(&["mount", "-o", "disk_metadata=much", &far.at("/"), "m"]).refused(1);
+    assert!(refused.contains("disk_metadata"), "{refused}");
+}
+
+#[test]
+fn a_tree_that_was_read_once_is_read_while_the_server_is_gone() {
+    let Some(Far { place, server }) = Far::new(Httpd::Apache) else { return };
+    let location = format!("http://127.0.0.1:{}/", server.port());
+    let mount = ["mount", "-o", "disk_metadata=64m,disk_cache=64m,cache=always", &location, "m"];
+    place.run(&mount).ok();
+    let first = place.run_as("sh", &["-ec", "ls -lR m; cat 'm/d d/one?' m/large | cksum"]).ok();
+    place.run(&["umount", "m"]).ok();
+    drop(server);
+    place.run(&mount).ok();
+    assert_eq!(place.run_as("sh", &["-ec", "ls -lR m; cat 'm/d d/one?' m/large | cksum"]).ok(), first);
+    place.run(&["umount", "m"]).ok();
+    fs::remove_dir_all(place.at("cache")).unwrap();
+    place.run(&mount).refused(1);
+}

@@ -9,14 +9,17 @@
 //!
 //! A plain driver has no other way into a stack, so none can block a door by accident.
 
+use crate::attr::FileKind;
 use crate::cx::Cx;
-use crate::error::Errno;
+use crate::error::{Errno, Result};
+use crate::name::Name;
+use crate::node::Node;
 use crate::notify::Notify;
 use crate::ops::{BlockingDriver, Driver, Request, call_blocking, call_driver};
 use crate::reply::Reply;
 use crate::reply_guard::ReplyGuard;
 use crate::runtime::Runtime;
-use crate::service::{Abilities, Answer, Service};
+use crate::service::{Abilities, Answer, Recalled, Service};
 use futures_channel::oneshot;
 use std::sync::Arc;
 
@@ -27,6 +30,9 @@ pub struct Serve<D>(pub D);
 impl<D: Driver> Service for Serve<D> {
     fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
         call_driver(&self.0, cx, request)
+    }
+    fn recall(&self, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        self.0.recall(dir, name, kind)
     }
     fn abilities(&self) -> Abilities {
         self.0.abilities()

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Layers: what stands between a door and a driver, and sees every request go down and every reply come up.
 
+use crate::attr::FileKind;
 use crate::cx::Cx;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::node::Node;
 use crate::notify::Notify;
 use crate::ops::Request;
-use crate::service::{Abilities, Answer, Service};
+use crate::service::{Abilities, Answer, Recalled, Service};
 use std::fmt;
 use std::sync::Arc;
 
@@ -38,6 +41,11 @@ pub trait Layer: Send + Sync {
         }
     }
 
+    /// As [`Service::recall`]. A layer that changes names or numbers translates them, or unsets [`Abilities::recalls`].
+    fn recall(&self, next: &Arc<dyn Service>, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        next.recall(dir, name, kind)
+    }
+
     /// What the stack can do with this layer on top of something that can do `below`.
     fn abilities(&self, below: Abilities) -> Abilities {
         below
@@ -58,6 +66,9 @@ impl<L: Layer + ?Sized> Layer for Box<L> {
     }
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         (**self).call(next, cx, request)
+    }
+    fn recall(&self, next: &Arc<dyn Service>, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        (**self).recall(next, dir, name, kind)
     }
     fn abilities(&self, below: Abilities) -> Abilities {
         (**self).abilities(below)
@@ -155,6 +166,9 @@ struct Layered<L> {
 impl<L: Layer> Service for Layered<L> {
     fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
         self.layer.call(&self.next, cx, request)
+    }
+    fn recall(&self, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        self.layer.recall(&self.next, dir, name, kind)
     }
     fn abilities(&self) -> Abilities {
         self.layer.abilities(self.next.abilities())

@@ -113,7 +113,7 @@ pub use payload::{Backing, FileSlice, Payload, ReadAt};
 pub use reply::Reply;
 pub use reply_guard::ReplyGuard;
 pub use runtime::{BoxFuture, Clock, Runtime};
-pub use service::{Abilities, Answer, DriverClass, Identity, Parallel, Service, Wait, ask};
+pub use service::{Abilities, Answer, DriverClass, Identity, Parallel, Recalled, Service, Wait, ask};
 pub use size::parse_size;
 pub use spin::Spin;
 pub use traverse::{Traverse, Visit};

@@ -21,7 +21,7 @@ use crate::reply::{
     Attrs, Count, Created, Data, Dirents, DirentsPlus, Done, Entries, Entry, Events, FsStat, Granted,
     IoctlDone, LockState, Names, Offset, Opened, Reply, Value,
 };
-use crate::service::{Abilities, Answer};
+use crate::service::{Abilities, Answer, Recalled};
 use crate::wire::{Input, Layout, Malformed, layout_of};
 use crate::{Traverse, Wire};
 use bitflags::bitflags;
@@ -176,6 +176,14 @@ macro_rules! operations {
 
             /// Called once before the first request with the place to send notices to.
             fn attach(&self, _notify: Arc<dyn Notify>) {}
+
+            /// As [`Service::recall`](crate::Service::recall).
+            ///
+            /// # Errors
+            /// Those of [`Service::recall`](crate::Service::recall).
+            fn recall(&self, _dir: Node, _name: &Name, _kind: FileKind) -> Result<Recalled> {
+                Err(Errno::ENOSYS.into())
+            }
 
             $($(#[doc = $doc])*
             fn $method(&self, _cx: &Cx, _op: $op) -> impl Future<Output = Result<$reply>> + Send {

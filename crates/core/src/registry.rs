@@ -239,6 +239,8 @@ pub struct Site<'a> {
     pub may_start_programs: bool,
     /// Takes what is to be done before the process ends.
     pub at_end: Option<&'a AtEnd>,
+    /// A former process has seen the tree and left what it knew: a server need not be reached before it is asked for something.
+    pub is_known: bool,
 }
 
 /// Opens trees by their LOCATIONs.
@@ -266,6 +268,7 @@ impl<'a> Site<'a> {
             trees: None,
             may_start_programs: false,
             at_end: None,
+            is_known: false,
         }
     }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one interface where doors, layers and drivers meet.
 
+use crate::attr::FileKind;
 use crate::cx::Cx;
 use crate::error::{Errno, Result};
 use crate::exchange::Exchange;
+use crate::name::Name;
+use crate::node::{Generation, Node};
 use crate::notify::Notify;
 use crate::ops::{Op, Request};
 use crate::opset::OpSet;
@@ -37,6 +40,27 @@ pub trait Service: Send + Sync {
         let _ = (cx, exchange, host);
         Answer::error(Errno::ENOSYS)
     }
+
+    /// Makes a node of a name that a former process knew to lead to a file of this kind, and counts a reference to it. Nobody is
+    /// asked, and nothing is known about the file by that: if there is no such name any more, requests about the node say so.
+    ///
+    /// # Errors
+    /// `ENOSYS` where [`Abilities::recalls`] is not set; as a lookup that finds the name, where no node can be made.
+    fn recall(&self, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        let _ = (dir, name, kind);
+        Err(Errno::ENOSYS.into())
+    }
+}
+
+/// What [`Service::recall`] made of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recalled {
+    /// The node, with a reference.
+    pub node: Node,
+    /// Its generation.
+    pub generation: Generation,
+    /// The inode number it shows.
+    pub ino: u64,
 }
 
 impl<S: Service + ?Sized> Service for Arc<S> {
@@ -51,6 +75,9 @@ impl<S: Service + ?Sized> Service for Arc<S> {
     }
     fn exchange<'a>(&'a self, cx: &'a Cx, exchange: Exchange, host: BorrowedFd<'_>) -> Answer<'a> {
         (**self).exchange(cx, exchange, host)
+    }
+    fn recall(&self, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        (**self).recall(dir, name, kind)
     }
 }
 
@@ -233,6 +260,8 @@ pub struct Abilities {
     /// Opening a file may connect to a peer or start a program, and its content is a stream ([`OpenHow::STREAM`](crate::reply::OpenHow::STREAM)):
     /// whoever goes through a directory opens no file that the user has not named.
     pub opens_streams: bool,
+    /// [`Service::recall`] makes nodes of names without asking anybody: those that a former process knew can be known again.
+    pub recalls: bool,
     /// How long a name that was not found stays so.
     pub negative_ttl: Ttl,
     /// The most bytes one read or write may have.
@@ -266,6 +295,7 @@ impl Abilities {
             decides_at_open: false,
             hides_names: false,
             opens_streams: false,
+            recalls: false,
             parallel: Parallel::default(),
             acl: false,
             time_unit: 1,

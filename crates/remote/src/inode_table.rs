@@ -10,7 +10,7 @@ use crate::notes::Notes;
 use bytes::Bytes;
 use outrigger_core::hash::siphash13;
 use outrigger_core::node_table::FileKey;
-use outrigger_core::{Errno, Error, FileKind, Keep, Name, Node, NodeTable, Result, Target, lock};
+use outrigger_core::{Errno, Error, FileKind, Keep, Name, Node, NodeTable, Recalled, Result, Target, lock};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
@@ -124,6 +124,15 @@ impl InodeTable {
             ino = with_kind(hash(&[&ino.to_le_bytes(), b"again\xff"]), kind);
         }
         Ok((self.table.found(dir, name, FileKey::new(ino))?, ino))
+    }
+
+    /// As [`InodeTable::found`], of a name that a former process knew.
+    ///
+    /// # Errors
+    /// As [`InodeTable::found`].
+    pub fn recall(&self, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        let (node, ino) = self.found(dir, name, kind)?;
+        Ok(Recalled { node, generation: NodeTable::generation(node), ino })
     }
 
     /// Keeps the node that `name` in `dir` leads to without references: it was renamed, or has several names. Gives a node that

@@ -114,6 +114,8 @@ pub struct FileOptions {
     pub spool_dir: PathBuf,
     /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
     pub max_listing: usize,
+    /// The server need not be reached before it is asked for something ([`Site::is_known`]).
+    pub is_known: bool,
 }
 
 impl Default for FileOptions {
@@ -132,6 +134,7 @@ impl Default for FileOptions {
             spool: 16 << 30,
             spool_dir: variable("TMPDIR").unwrap_or_else(|| "/var/tmp".into()),
             max_listing: 1 << 30,
+            is_known: false,
         }
     }
 }
@@ -140,7 +143,7 @@ impl FileOptions {
     /// What holds where a user chooses nothing, for a tree at a site whose scheme says whether everything goes over TLS.
     pub fn at(site: &Site<'_>, tls: bool) -> Self {
         let usual = FileOptions::default();
-        FileOptions { tls, timeout: site.limit(usual.timeout), ..usual }
+        FileOptions { tls, timeout: site.limit(usual.timeout), is_known: site.is_known, ..usual }
     }
 
     /// Whether they make sense together; `scheme` is the one with TLS.

@@ -11,7 +11,7 @@ use crate::run::Run;
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
 use outrigger_core::Error;
-use outrigger_layer_cache::DiskUsage;
+use outrigger_layer_cache::{DiskUsage, MetadataUsage};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -118,6 +118,7 @@ fn describe(status: &MountStatus) -> String {
     text.push_str(&status.guard.as_ref().map_or_else(String::new, guard));
     text.push_str(&control::unwritten_lines(&status.unwritten));
     text.push_str(&status.disk_cache.as_ref().map_or_else(String::new, disk_cache));
+    text.push_str(&status.disk_metadata.as_ref().map_or_else(String::new, disk_metadata));
     text.push_str(&status.program.as_ref().map_or_else(String::new, program));
     status.trees.iter().for_each(|status| text.push_str(&tree(status)));
     if let Some(wrong) = &status.map_error {
@@ -179,6 +180,15 @@ fn disk_cache(disk: &DiskUsage) -> String {
     let (bytes, most) = (Unit::HUMAN.show(*bytes, 1), Unit::HUMAN.show(*bytes_max, 1));
     let dropped = if *dropped > 0 { format!(", {dropped} blocks not kept") } else { String::new() };
     format!("  on disk {bytes} of {most}; {hits} reads came from there, {misses} did not{dropped}\n")
+}
+
+/// A line about metadata on disk.
+fn disk_metadata(disk: &MetadataUsage) -> String {
+    let MetadataUsage { bytes, bytes_max, recalled, saved, failed } = disk;
+    let (bytes, most) = (Unit::HUMAN.show(*bytes, 1), Unit::HUMAN.show(*bytes_max, 1));
+    let failed = if *failed > 0 { format!(", failed {}", counted(*failed, "time")) } else { String::new() };
+    let (recalled, saved) = (counted(*recalled, "name"), counted(*saved, "time"));
+    format!("  metadata on disk {bytes} of {most}; {recalled} known from there, saved {saved}{failed}\n")
 }
 
 /// A line about a tree of an automount.

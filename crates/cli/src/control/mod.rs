@@ -19,7 +19,7 @@ pub use server::{Controlled, Server, answer};
 pub use written::{lost_name, unwritten_lines, wait_written, what_was_lost};
 
 use outrigger_core::survive::Reads;
-use outrigger_layer_cache::DiskUsage;
+use outrigger_layer_cache::{DiskUsage, MetadataUsage};
 use outrigger_layer_fault::Acted;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -143,6 +143,9 @@ pub struct MountStatus {
     /// What is kept of its content on disk, if anything is.
     #[serde(default)]
     pub disk_cache: Option<DiskUsage>,
+    /// What is kept of its metadata on disk, if anything is.
+    #[serde(default)]
+    pub disk_metadata: Option<MetadataUsage>,
     /// What happened to the FUSE programs that served it, if any do.
     #[serde(default)]
     pub program: Option<ProgramStatus>,

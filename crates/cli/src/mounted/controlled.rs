@@ -135,6 +135,7 @@ impl Controlled for Mounted {
             }),
             guard: self.guard(),
             disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk),
+            disk_metadata: self.tree.caches.iter().find_map(|cache| cache.usage().metadata),
             program: guarded::program(&self.tree).map(|program| guarded::program_status(program.history())),
             report: guarded::latest_report(&self.mountpoint, self.seat.as_deref(), self.runtime.monotonic())
                 .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),

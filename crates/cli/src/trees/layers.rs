@@ -5,11 +5,12 @@ use crate::status::Failure;
 use outrigger_core::registry::{self, LayerInfo, Made, Site, Usage};
 use outrigger_core::{Errno, Error, Keep, Runtime, Service, Stack};
 use outrigger_host::users_caches;
-use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
+use outrigger_layer_cache::{Cache, Control, Disk, Metadata, OnDisk, Options as CacheOptions};
 use outrigger_layer_contain::{Contain, Options as LinkOptions};
 use outrigger_layer_fault::FaultControl;
 use outrigger_runtime::Threads;
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Every layer, in the order of the manual.
@@ -63,22 +64,39 @@ pub struct HostLayers {
 pub struct Cached {
     /// What the user chose.
     pub options: CacheOptions,
-    /// Where it keeps content on disk.
-    pub disk: Option<Disk>,
+    /// Where it keeps things on disk.
+    pub disk: OnDisk,
 }
 
-/// The disk cache of the tree whose unique name is `tree`.
+/// What the cache of the tree whose unique name is `tree` keeps on disk; `seen` tells how its user sees it, as far as that is not in the
+/// name: metadata are not the same for everybody.
 ///
 /// # Errors
-/// A sentence that says why there is none.
-pub fn disk(options: &CacheOptions, tree: &str, runtime: &Arc<Threads>) -> Result<Disk, Failure> {
-    let Some(caches) = options.disk_dir.clone().or_else(users_caches) else {
-        return Err(Failure::serious(
-            "disk_cache: neither XDG_CACHE_HOME nor HOME is set; cache_dir=DIR says where to keep it",
-        ));
+/// A sentence that says why nothing can be kept.
+pub fn on_disk(
+    options: &CacheOptions,
+    (tree, seen): (&str, &str),
+    runtime: &Arc<Threads>,
+) -> Result<OnDisk, Failure> {
+    let because = |option: &str, error: &Error| Failure::serious(format!("{option}: {}", reason(error)));
+    let open = |caches: &Path| {
+        let content = (options.disk > 0).then(|| {
+            let disk = Disk::open(caches, tree, options.disk, runtime.clone());
+            disk.map_err(|error| because("disk_cache", &error))
+        });
+        let metadata = (options.disk_metadata > 0).then(|| {
+            let (name, most) = (format!("{tree} {seen}"), (options.disk_metadata, options.entries));
+            let metadata = Metadata::open(caches, &name, most, runtime.clone());
+            metadata.map_err(|error| because("disk_metadata", &error))
+        });
+        Ok(OnDisk { content: content.transpose()?, metadata: metadata.transpose()? })
     };
-    Disk::open(&caches, tree, options.disk, runtime.clone())
-        .map_err(|error| Failure::serious(format!("disk_cache: {}", reason(&error))))
+    match options.disk_dir.clone().or_else(users_caches) {
+        Some(caches) => open(&caches),
+        None => Err(Failure::serious(
+            "disk_cache and disk_metadata: neither XDG_CACHE_HOME nor HOME is set; cache_dir=DIR says where to keep it",
+        )),
+    }
 }
 
 fn reason(error: &Error) -> String {
@@ -236,7 +254,7 @@ mod tests {
         ] {
             let specs: Vec<String> = specs.iter().map(|&spec| spec.to_owned()).collect();
             let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
-            let cached = Some(Cached { options: CacheOptions::default(), disk: None });
+            let cached = Some(Cached { options: CacheOptions::default(), disk: OnDisk::default() });
             let layered = stack(
                 (driver, "null"),
                 &specs,

@@ -18,7 +18,7 @@ pub use remote::{Opened, check_options};
 pub use session::Trees;
 
 use crate::drivers::{DriverOptions, declared, opened, scheme, that_has};
-use crate::location::{Base, Location, TreeName, without_password};
+use crate::location::{Base, Location, TreeName};
 use crate::notes::{self, Root};
 use crate::status::Failure;
 use layers::{Cached, HostLayers, Layered, User};
@@ -27,10 +27,10 @@ use outrigger_core::ops::Locate;
 use outrigger_core::registry::{self, Address, Control, Follows, Lasts};
 use outrigger_core::survive::Word;
 use outrigger_core::{
-    Abilities, Answer, Cx, Errno, Error, FileKind, Keep, Node, Notify, OpCode, Request, Runtime, Service,
-    Stack,
+    Abilities, Answer, Cx, Errno, Error, FileKind, Keep, Name, Node, Notify, OpCode, Recalled, Request,
+    Runtime, Service, Stack,
 };
-use outrigger_layer_cache::Control as CacheControl;
+use outrigger_layer_cache::{Control as CacheControl, OnDisk};
 use outrigger_layer_contain::{Contain, Options as LinkOptions};
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_simulate::Simulate;
@@ -38,6 +38,7 @@ use outrigger_layer_subtree::Subtree;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A tree that can be mounted.
 pub struct Tree {
@@ -176,22 +177,39 @@ pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<O
     {
         links = remote::links(&mut options, false)?;
     }
-    let (service, host, cache) = match name {
+    let (service, host, cached) = match name {
         TreeName::Whole(Base::Remote { host, port, .. }) => {
             let cache = remote::cached(&mut options, layers, User::Command)?;
             let whole = Address { host, port: *port, path: b"/" };
             let host = remote::at(trees, &whole, &options, None)?;
-            (host.service(), Some(host), cache)
+            let key = || remote::lasting_name(trees, &*host);
+            let disk = remote::kept(trees, cache.as_ref(), &options, key)?;
+            (host.service(), Some(host), cache.map(|options| Cached { options, disk }))
+        }
+        TreeName::Whole(base @ Base::Url { scheme, rest }) if is_remote(base) && remote::keeps(&options) => {
+            let cache = remote::cached(&mut options, layers, User::Command)?;
+            let key = || Ok(remote::name_of_url(scheme, rest));
+            let disk = remote::kept(trees, cache.as_ref(), &options, key)?;
+            let open = || driver(trees, name, &options, None);
+            let service = trees.opening(remote::is_known(&disk), open)?;
+            (service, None, cache.map(|options| Cached { options, disk }))
         }
         _ => (driver(trees, name, &options, None)?, None, None),
     };
-    let above = HostLayers { cached: cache.map(|options| Cached { options, disk: None }), links };
+    let above = HostLayers { cached, links };
     let user = (User::Command, trees.usage_of(name));
     let layered =
         layers::stack((service, &shown(name)), layers, user, (&trees.runtime, Some(trees)), None, above)?;
+    for cache in layered.caches.into_iter().filter(|cache| cache.usage().metadata.is_some()) {
+        let runtime = Arc::clone(&trees.runtime);
+        trees.at_end.add(move || runtime.handle().block_on(cache.kept_within(KEEP_DEADLINE)));
+    }
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, host })
 }
+
+/// For so long a command waits at its end until what it knows is on disk.
+const KEEP_DEADLINE: Duration = Duration::from_secs(2);
 
 fn driver(
     trees: &Trees,
@@ -372,23 +390,19 @@ pub fn mountable(
         ),
         false => (None, LinkOptions::default()),
     };
-    let (mut disk, shown) = (None, location.to_string());
+    let (mut disk, shown) = (OnDisk::default(), location.to_string());
     let (service, root) = match (&location.base, host_directory(trees, &location)?) {
         (Base::Remote { host, port, path }, _) if location.nested.is_empty() => {
             let directory = remote::at(trees, &Address { host, port: *port, path }, &options, keep)?;
-            if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
-                let name = remote::lasting_name(trees, &*directory)?;
-                disk = Some(layers::disk(cache, &name, &trees.runtime)?);
-            }
+            let key = || remote::lasting_name(trees, &*directory);
+            disk = remote::kept(trees, cache.as_ref(), &options, key)?;
             (directory.service(), None)
         }
         (_, Some(path)) => (directory(trees, &path, &options, keep)?, None),
         (Base::Url { scheme, rest }, _) if one_user && location.nested.is_empty() => {
-            if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
-                let name = format!("{scheme} {}", without_password(scheme, rest).escape_ascii());
-                disk = Some(layers::disk(cache, &name, &trees.runtime)?);
-            }
-            below(trees, location, &options, keep)?
+            let key = || Ok(remote::name_of_url(scheme, rest));
+            disk = remote::kept(trees, cache.as_ref(), &options, key)?;
+            trees.opening(remote::is_known(&disk), || below(trees, location, &options, keep))?
         }
         _ => below(trees, location, &options, keep)?,
     };
@@ -456,6 +470,9 @@ impl Service for Rooted {
     fn attach(&self, notify: Arc<dyn Notify>) {
         self.service.attach(notify);
     }
+    fn recall(&self, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled, Error> {
+        self.service.recall(dir, name, kind)
+    }
 }
 
 /// The path when `location` is a directory of the host.
@@ -493,6 +510,10 @@ fn below(
         // A process that takes over serves what the former one has found, also while the host is away.
         return Ok((subtree(trees, service, Node(node))?, None));
     }
+    if let Some(root) = recalled(trees, &*service, &path) {
+        noted.iter().for_each(|noted| noted.set(root.0));
+        return Ok((subtree(trees, service, root)?, None));
+    }
     let client = Client::new(service.clone(), trees.runtime.clone(), trees.settings());
     let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
     match inode.kind() {
@@ -507,6 +528,18 @@ fn below(
         FileKind::Regular => Ok((driver(trees, &TreeName::Inside(Box::new(location)), options, keep)?, None)),
         _ => Err(Failure::serious(format!("cannot open '{shown}': neither a directory nor a regular file"))),
     }
+}
+
+/// The directory at `path`, where a former process knew that there is one and has left what it knew: the server is not asked.
+fn recalled(trees: &Trees, service: &dyn Service, path: &[u8]) -> Option<Node> {
+    if !trees.is_known() || !service.abilities().recalls {
+        return None;
+    }
+    let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+    names.try_fold(Node::ROOT, |dir, name| {
+        let name = Name::new(name.to_vec()).ok()?;
+        service.recall(dir, &name, FileKind::Directory).ok().map(|recalled| recalled.node)
+    })
 }
 
 /// The tree below a directory of another one.

@@ -2,14 +2,15 @@
 //! Directories of other hosts as trees.
 
 use super::Trees;
-use super::layers::User;
+use super::layers::{User, on_disk};
 use crate::drivers::{self, DriverOptions, opened, scheme, that_has};
-use crate::location::{Base, Location};
+use crate::location::{Base, Location, without_password};
+use crate::messages;
 use crate::status::Failure;
 use outrigger_client::Client;
 use outrigger_core::registry::{Address, HostTree};
 use outrigger_core::{Errno, Keep, Runtime};
-use outrigger_layer_cache::{Options as CacheOptions, Policy, Ttls, Writes};
+use outrigger_layer_cache::{Metadata, OnDisk, Options as CacheOptions, Policy, Ttls, Writes};
 use outrigger_layer_contain::Options as LinkOptions;
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -47,8 +48,9 @@ pub(super) fn cached(
     layers: &[String],
     user: User,
 ) -> Result<Option<CacheOptions>, Failure> {
+    let keeps = options.has(&[KEEPS]);
     let given = options.take(|key| match user {
-        User::Command => AHEAD.contains(&key),
+        User::Command => AHEAD.contains(&key) || keeps && is_about_keeping(key),
         User::Mount => CacheOptions::knows(key),
     });
     if layers.iter().any(|spec| super::layers::name(spec) == "cache") {
@@ -80,6 +82,52 @@ pub(super) fn links(options: &mut DriverOptions, contain: bool) -> Result<LinkOp
     let mut links = LinkOptions { contain, ..LinkOptions::default() };
     options.take(LinkOptions::knows).apply(|key, value| links.set(key, value))?;
     Ok(links)
+}
+
+/// The option by which metadata stay known when a command has ended; and those that it takes together with that.
+const KEEPS: &str = "disk_metadata";
+
+fn is_about_keeping(key: &str) -> bool {
+    ["cache", KEEPS, "cache_dir"].contains(&key.split(':').next().unwrap_or(key))
+}
+
+/// Whether a command's tree of a host is cached though it is not by itself: what is known of it is to stay known.
+pub(super) fn keeps(options: &DriverOptions) -> bool {
+    options.has(&[KEEPS])
+}
+
+/// What the cache of such a tree keeps on disk: `name` identifies it, and `options` are those of its driver. What cannot be used any more
+/// is said once.
+///
+/// # Errors
+/// Those of [`on_disk`].
+pub(super) fn kept(
+    trees: &Trees,
+    cache: Option<&CacheOptions>,
+    options: &DriverOptions,
+    name: impl FnOnce() -> Result<String, Failure>,
+) -> Result<OnDisk, Failure> {
+    let Some(cache) = cache.filter(|cache| cache.disk > 0 || cache.disk_metadata > 0) else {
+        return Ok(OnDisk::default());
+    };
+    let (user, layers) = (rustix::process::geteuid().as_raw(), &trees.options().layer);
+    let seen = format!("{user} {} {layers:?}", options.listed());
+    let disk = on_disk(cache, (&name()?, &seen), &trees.runtime)?;
+    if disk.metadata.as_ref().is_some_and(Metadata::is_damaged) {
+        let what = "what was kept of the metadata is damaged or of another release: all is asked for anew";
+        messages::warn(format_args!("outrigger: disk_metadata: {what}"));
+    }
+    Ok(disk)
+}
+
+/// The name that identifies what a URL names.
+pub(super) fn name_of_url(scheme: &str, rest: &[u8]) -> String {
+    format!("{scheme} {}", without_password(scheme, rest).escape_ascii())
+}
+
+/// Whether a former process has left what it knew of the tree.
+pub(super) fn is_known(disk: &OnDisk) -> bool {
+    disk.metadata.as_ref().is_some_and(Metadata::knows_tree)
 }
 
 /// Options of the cache that commands take as well.

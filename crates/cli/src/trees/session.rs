@@ -40,6 +40,8 @@ pub struct Trees {
     mounts: Cell<bool>,
     /// Whether what is mounted is only shown.
     read_only: Cell<bool>,
+    /// Whether what is opened was seen by a former process that left what it knew.
+    known: Cell<bool>,
     /// For how long at least a server that dies is started again.
     hold: Cell<Duration>,
 }
@@ -60,6 +62,7 @@ impl Trees {
             origin: RefCell::default(),
             mounts: Cell::new(false),
             read_only: Cell::new(false),
+            known: Cell::new(false),
         }
     }
 
@@ -73,7 +76,31 @@ impl Trees {
         let (serves_others, timeout, hold) = (self.mounts.get(), self.options.timeout, self.hold.get());
         let may_start_programs = self.options.allow_programs;
         let (cancel, at_end) = (Some(&self.cancel), Some(&self.at_end));
-        Site { keep, serves_others, timeout, hold, cancel, may_start_programs, at_end, ..Site::new(runtime) }
+        let is_known = self.known.get();
+        Site {
+            keep,
+            serves_others,
+            timeout,
+            hold,
+            cancel,
+            may_start_programs,
+            at_end,
+            is_known,
+            ..Site::new(runtime)
+        }
+    }
+
+    /// Whether a former process has left what it knew of the tree that is opened.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.get()
+    }
+
+    /// Opens a tree of which a former process may have left what it knew.
+    pub(super) fn opening<T>(&self, is_known: bool, open: impl FnOnce() -> T) -> T {
+        let before = self.known.replace(is_known);
+        let opened = open();
+        self.known.set(before);
+        opened
     }
 
     /// How clients of the command ask.

@@ -76,6 +76,26 @@ fn a_tree_is_listed_directory_by_directory_and_only_once() {
     assert!(waited_for(&counts) <= 3 * 211 + 20, "{counts:?} for 4000 files in 211 directories");
 }
 
+#[test]
+fn a_tree_that_was_listed_by_an_earlier_mount_is_not_listed_again() {
+    let Some(far) = host() else { return };
+    for dir in 0..20 {
+        for file in 0..20 {
+            far.place.file(&format!("far/d{dir}/file{file}"), "");
+        }
+    }
+    let options = "cache=always,disk_metadata=64m";
+    let mut first = String::new();
+    let counts = asked(&far, options, || first = listed(&far.place.at("m")));
+    assert!(waited_for(&counts) > 60, "{counts:?}");
+    let counts = asked(&far, options, || assert!(listed(&far.place.at("m")) == first));
+    assert!(waited_for(&counts) <= 20, "to connect and mount: {counts:?}");
+    let inside = fs::metadata(far.place.at("cache/outrigger/metadata")).unwrap();
+    assert_eq!(inside.permissions().mode() & 0o777, 0o700);
+    let counts = asked(&far, &format!("{options},max_conns=2"), || drop(listed(&far.place.at("m"))));
+    assert!(waited_for(&counts) > 60, "other options: {counts:?}");
+}
+
 /// How many small files programs work on here.
 const SMALL: usize = 200;
 

@@ -159,7 +159,7 @@ pub type Http = FileTree<Host>;
 /// A WebDAV server, served as a tree.
 pub type Dav = FileTree<DavHost>;
 
-/// Looks whether the server is there, and serves it from its root. Tasks run on `runtime`. With `keep`, the tree outlives this process.
+/// Looks whether the server is there, unless that is known, and serves it from its root. Tasks run on `runtime`. With `keep`, the tree outlives this process.
 ///
 /// # Errors
 /// Why there is no connection, and `EACCES` when the certificate is not the server's; `EUCLEAN` when `keep` has something else.
@@ -173,7 +173,8 @@ pub async fn connect(
     options.check("https://")?;
     let start = Start::find(keep.as_deref(), &server, &options)?;
     let host = Host::new(Web::new(&server, &start, options.clone(), &host::MANNER)?, trusts_index);
-    let base = start.base(true, async || host.reach().await.map(|()| Vec::new())).await?;
+    let reach = async || if options.is_known { Ok(()) } else { host.reach().await };
+    let base = start.base(true, async || reach().await.map(|()| Vec::new())).await?;
     FileTree::open(host, base, options, runtime, keep)
 }
 
@@ -191,6 +192,7 @@ pub async fn connect_dav(
     options.check("davs://")?;
     let start = Start::find(keep.as_deref(), &server, &options)?;
     let host = DavHost::new(Web::new(&server, &start, options.clone(), &dav::MANNER)?);
-    let base = start.base(true, async || host.reach().await.map(|()| Vec::new())).await?;
+    let reach = async || if options.is_known { Ok(()) } else { host.reach().await };
+    let base = start.base(true, async || reach().await.map(|()| Vec::new())).await?;
     FileTree::open(host, base, options, runtime, keep)
 }

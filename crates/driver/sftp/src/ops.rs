@@ -12,7 +12,8 @@ use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, DriverClass, Identity, OpCode, OpSet, Parallel, Payload, Result, Target, lock,
+    Abilities, Cx, Driver, DriverClass, FileKind, Identity, Name, Node, OpCode, OpSet, Parallel, Payload,
+    Recalled, Result, Target, lock,
 };
 use outrigger_proto_sftp::{Extensions, Request};
 use outrigger_toolkit_remote::known::moment;
@@ -69,8 +70,13 @@ impl Driver for Sftp {
             parallel: Parallel { reads: 64, listings: if self.0.link.follows() { 1 } else { 64 } },
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
+            recalls: true,
             ..Abilities::new("sftp", self.0.tree.clone(), ops)
         }
+    }
+
+    fn recall(&self, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        self.0.inodes.recall(dir, name, kind)
     }
 
     async fn lookup(&self, _: &Cx, op: Lookup) -> Result<Entry> {

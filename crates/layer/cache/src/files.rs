@@ -23,7 +23,7 @@ impl Inner {
             self.read_siblings(cx, op.node);
         }
         let asks = self.asks_at_open(op.node);
-        if !asks && let Some(opened) = self.open_known(cx, &op) {
+        if !asks && let Some(opened) = self.open_known(cx, &op, false) {
             self.tell_door();
             return Answer::Ready(Reply::Opened(opened));
         }
@@ -31,7 +31,8 @@ impl Inner {
             self.know_path(cx, op.node).await;
             if !asks && only_reads(op.flags) {
                 self.wait_for_content(op.node).await;
-                if let Some(opened) = self.open_known(cx, &op) {
+                let on_disk = self.is_on_disk(op.node).await;
+                if let Some(opened) = self.open_known(cx, &op, on_disk) {
                     return Reply::Opened(opened);
                 }
             }
@@ -47,7 +48,7 @@ impl Inner {
                     self.note_displaced(op.node, &mut error);
                     return Reply::Error(error);
                 }
-                if let Some(opened) = self.open_known(cx, &op) {
+                if let Some(opened) = self.open_known(cx, &op, false) {
                     return Reply::Opened(opened);
                 }
             }
@@ -120,7 +121,8 @@ impl Inner {
         content.size.is_some_and(|size| size > 0 && lock(&self.pool).covers(content.id, 0, size))
     }
 
-    fn open_known(&self, cx: &Cx, op: &Open) -> Option<Opened> {
+    /// Opens a file of which all content is in memory, or was just found `on_disk`, without asking below.
+    fn open_known(&self, cx: &Cx, op: &Open, on_disk: bool) -> Option<Opened> {
         if !only_reads(op.flags) || self.below().abilities.decides_at_open && cx.cred.uid != 0 {
             return None;
         }
@@ -130,7 +132,7 @@ impl Inner {
         let file = table.known_file(op.node).filter(|_| attr.kind() == FileKind::Regular)?;
         let mut content = lock(&file.content);
         let size = content.size.filter(|&size| size > 0 && now < content.until)?;
-        if !lock(&self.pool).covers(content.id, 0, size) {
+        if !on_disk && !lock(&self.pool).covers(content.id, 0, size) {
             return None;
         }
         let handle = self.handles.open_own(op.node, Arc::clone(&file), op.flags)?;
@@ -314,6 +316,7 @@ impl Inner {
         Answer::later(async move {
             let reply = answer.await;
             lock(&self.table).was_written(node);
+            self.mark_change();
             reply
         })
     }

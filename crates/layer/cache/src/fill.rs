@@ -119,7 +119,7 @@ impl Inner {
         let attr = table.attrs(dir, when.now).map(|attrs| attrs.attr);
         let period = attr.as_ref().map_or(ttls.least(), |attr| ttls.period(attr, when.wall));
         let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
-        let mut names = Names::filling(stamp, after(when.now, period), self.placing());
+        let mut names = Names::filling(stamp, (when.now, after(when.now, period)), self.placing());
         names.negative_until = table.absent_until(ttls, when.now);
         let fill = Arc::new(Fill {
             names: Arc::new(Mutex::new(names)),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all parts of the layer share.
 
+use crate::OnDisk;
 use crate::clock::Asked;
 use crate::closing::{Closing, KeptClose};
 use crate::disk::Disk;
@@ -9,6 +10,7 @@ use crate::moment::{self, Moment};
 use crate::open::{Handles, KeptFile};
 use crate::options::Options;
 use crate::pool::Pool;
+use crate::saved::Metadata;
 use crate::set::Settable;
 use crate::table::{Table, When};
 use crate::walk_ahead::Walks;
@@ -37,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) pool: Mutex<Pool>,
     /// Content on disk, where that is wanted.
     pub(crate) disk: Option<Disk>,
+    /// Metadata on disk, where that is wanted.
+    pub(crate) metadata: Option<Metadata>,
     /// Writes that were answered and have not been made yet.
     pub(crate) writeback: Writeback,
     pub(crate) closing: Closing,
@@ -60,7 +64,7 @@ pub(crate) struct Inner {
     pub(crate) above: OnceLock<Arc<dyn Notify>>,
     /// Held while the door is told of changes: who finds none to tell of answers after those that another task has taken.
     telling: Mutex<()>,
-    below: OnceLock<Below>,
+    pub(crate) below: OnceLock<Below>,
     next_id: AtomicU64,
 }
 
@@ -74,9 +78,10 @@ impl Inner {
     pub(crate) fn new(
         options: &Options,
         runtime: Arc<dyn Runtime>,
-        disk: Option<Disk>,
+        disk: OnDisk,
         (log, kept, closes): (Option<Log>, Option<Slots<KeptFile>>, Option<Slots<KeptClose>>),
     ) -> Self {
+        let OnDisk { content: disk, metadata } = disk;
         let queue = disk.as_ref().map_or(0, |_| (options.memory / DISK_PARTS).min(DISK_MAX));
         disk.iter().for_each(|disk| disk.may_use(queue));
         let has_successor = kept.is_some();
@@ -85,6 +90,7 @@ impl Inner {
             handles: Handles::new(runtime.wall(), kept),
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
+            metadata,
             creator: Mutex::default(),
             settable: Settable::default(),
             delays: options.delays(),
@@ -174,6 +180,7 @@ impl Inner {
 
     /// Does what is left to do about changes to what is known: gives back references, forgets content, tells doors.
     pub(crate) async fn settle(&self, cx: &Cx) {
+        self.metadata.iter().for_each(Metadata::learn);
         self.tell_door();
         let (returns, leftovers) = lock(&self.table).take_outstanding();
         if !leftovers.is_empty() {

@@ -16,6 +16,7 @@
 //!   directory are opened one after the other, the next ones are read ahead, and where a program walks through the tree, directories
 //!   are listed ahead (see `walks`). A file of which all content is known is opened
 //!   without asking below; that is done when something else is read of it.
+//! * With [`Metadata`], **names, attributes and targets on disk** as well, which are there when the tree is mounted again (see `saved`).
 //! * With a [`Disk`], **content on disk** as well, which is there when the tree is mounted again: blocks of 128 KiB that were
 //!   read in whole, of files whose size and times are still the same. Reading never waits for them to be written.
 //!
@@ -84,6 +85,7 @@ mod prune;
 mod read;
 mod readahead;
 mod record;
+mod saved;
 mod set;
 mod siblings;
 mod table;
@@ -94,6 +96,7 @@ mod xattrs;
 pub use disk::{Block, Disk, DiskUsage};
 pub use losses::Lost;
 pub use options::{Different, OPTIONS, Options, Policy, Ttls, Writes};
+pub use saved::{Known, Learnt, Metadata, MetadataUsage, SavedDir, SavedEntry, SavedTree};
 
 use closing::kept_closes;
 use inner::Inner;
@@ -118,14 +121,22 @@ pub const LAYER: LayerInfo = LayerInfo {
     options: &[&OPTIONS],
     make: |list, site| {
         let options = Options::parse(list)?;
-        if options.disk > 0 {
-            return Err(
-                Errno::EINVAL.because("disk_cache is an option of mounts of hosts (-o disk_cache=SIZE)")
-            );
+        if options.disk > 0 || options.disk_metadata > 0 {
+            return Err(Errno::EINVAL
+                .because("disk_cache and disk_metadata are options of trees of hosts (-o disk_cache=SIZE)"));
         }
-        Cache::at(&options, None, site)
+        Cache::at(&options, OnDisk::default(), site)
     },
 };
+
+/// Where a cache keeps things on disk.
+#[derive(Clone, Default)]
+pub struct OnDisk {
+    /// Content, where that is wanted.
+    pub content: Option<Disk>,
+    /// Metadata, where that is wanted.
+    pub metadata: Option<Metadata>,
+}
 
 /// The layer.
 pub struct Cache(Arc<Inner>);
@@ -151,20 +162,23 @@ pub struct Usage {
     pub behind: usize,
     /// What is on disk, where content is kept there.
     pub disk: Option<DiskUsage>,
+    /// What is on disk, where metadata are kept there.
+    pub metadata: Option<MetadataUsage>,
 }
 
 impl Cache {
     /// A layer that knows nothing yet; ages and periods are measured by the clocks of `runtime`.
     pub fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
-        Cache::with_disk(options, runtime, None)
+        Cache::with_disk(options, runtime, OnDisk::default())
     }
 
-    /// The layer at a site, perhaps with content on disk.
+    /// The layer at a site, perhaps with something on disk.
     ///
     /// # Errors
-    /// `EINVAL` for a second one that delays writes, where what was answered has to outlive the process, and for one that is to have files
-    /// stored later on a tree that does not store whole files; and as [`Cache::with_keep`].
-    pub fn at(options: &Options, disk: Option<Disk>, site: &Site<'_>) -> Result<Made> {
+    /// `EINVAL` for a second one that delays writes, where what was answered has to outlive the process, for one that is to have files
+    /// stored later on a tree that does not store whole files, and for one that keeps metadata of a tree whose names cannot be recalled;
+    /// and as [`Cache::with_keep`].
+    pub fn at(options: &Options, disk: OnDisk, site: &Site<'_>) -> Result<Made> {
         if let Some(below) = site.below.map(|below| below.abilities())
             && options.closes_later()
             && !below.whole_files
@@ -173,6 +187,15 @@ impl Cache {
             return Err(Errno::EINVAL.because(format!(
                 "write=SECONDS is for trees that store whole files, when they are closed (ftp, dav); {driver} stores each write by \
                  itself: write=behind does that in the background"
+            )));
+        }
+        if let Some(below) = site.below.map(|below| below.abilities()).filter(|below| !below.recalls)
+            && disk.metadata.is_some()
+        {
+            let driver = below.driver;
+            return Err(Errno::EINVAL.because(format!(
+                "disk_metadata is for trees whose files are known by their paths (SSH servers, ftp, http, dav); those of {driver} are not: \
+                 leave it out"
             )));
         }
         let runtime = Arc::clone(site.runtime);
@@ -191,8 +214,8 @@ impl Cache {
         Ok(Made::with_control(cache, control))
     }
 
-    /// As [`Cache::new`], perhaps with content on disk as well.
-    pub fn with_disk(options: &Options, runtime: Arc<dyn Runtime>, disk: Option<Disk>) -> Self {
+    /// As [`Cache::new`], perhaps with something on disk as well.
+    pub fn with_disk(options: &Options, runtime: Arc<dyn Runtime>, disk: OnDisk) -> Self {
         Cache(Arc::new(Inner::new(options, runtime, disk, (None, None, None))))
     }
 
@@ -203,7 +226,7 @@ impl Cache {
     pub fn with_keep(
         options: &Options,
         runtime: Arc<dyn Runtime>,
-        disk: Option<Disk>,
+        disk: OnDisk,
         keep: &dyn Keep,
     ) -> Result<Self> {
         let log = options.delays().then(|| Log::open(keep, options.write_memory)).transpose()?;
@@ -222,6 +245,7 @@ impl Control {
     pub fn flush(&self) {
         lock(&self.0.table).clear();
         self.0.disk.iter().for_each(Disk::clear);
+        self.0.metadata.iter().for_each(Metadata::clear);
         if let Some(above) = self.0.above.get() {
             above.notify(Notice::InvalidateAll);
         }
@@ -283,14 +307,20 @@ impl Control {
     pub fn usage(&self) -> Usage {
         let (files, bytes) = lock(&self.0.table).size();
         let (content, behind) = (lock(&self.0.pool).size(), self.0.writeback.bytes());
-        Usage { files, bytes, content, behind, disk: self.0.disk.as_ref().map(Disk::usage) }
+        let (disk, metadata) = (&self.0.disk, &self.0.metadata);
+        let (disk, metadata) = (disk.as_ref().map(Disk::usage), metadata.as_ref().map(Metadata::usage));
+        Usage { files, bytes, content, behind, disk, metadata }
     }
 
-    /// Waits until what was read is on disk, where it is kept there, for a while.
+    /// Waits until what was read and what is known is on disk, where it is kept there, for a while.
     pub async fn kept_within(&self, patience: Duration) {
-        if let Some(disk) = &self.0.disk {
-            self.within(disk.settled(), patience).await;
-        }
+        let kept = async {
+            self.0.save().await;
+            if let Some(disk) = &self.0.disk {
+                disk.settled().await;
+            }
+        };
+        self.within(kept, patience).await;
     }
 }
 
@@ -302,7 +332,9 @@ impl Layer for Cache {
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         let inner = &self.0;
         inner.stand_on(next);
+        inner.recall();
         inner.take_over();
+        inner.save_later();
         match request {
             Request::Lookup(op) => inner.lookup(cx, op),
             Request::Walk(op) if inner.has(OpCode::Walk) => inner.walk(cx, op),

@@ -5,12 +5,15 @@ use outrigger_core::Clock;
 use outrigger_core::reply::Ttl;
 use std::time::Duration;
 
-/// Milliseconds on the clock that never goes back ([`Clock::monotonic`]); the largest one never comes.
+/// Milliseconds on the clock that never goes back ([`Clock::monotonic`]), from [`BEFORE`] on; the largest one never comes.
 pub(crate) type Moment = u64;
+
+/// So many milliseconds passed before that clock began: what a former process asked has a moment as well. A hundred years.
+const BEFORE: Moment = 100 * 365 * 24 * 3600 * 1000;
 
 /// The present moment.
 pub(crate) fn now(clock: &(impl Clock + ?Sized)) -> Moment {
-    clock.monotonic().as_millis() as Moment
+    BEFORE + clock.monotonic().as_millis() as Moment
 }
 
 /// The moment `period` after `now`.

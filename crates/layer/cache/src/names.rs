@@ -87,6 +87,8 @@ pub(crate) struct Names {
     hasher: RandomState,
     /// Names about which more is known than the listing tells.
     overrides: HashMap<Bytes, (What, Moment)>,
+    /// When it was asked for, or last known to be as it is.
+    pub(crate) asked: Moment,
     /// How long the listing is fresh.
     pub(crate) until: Moment,
     /// How long the absence of names that are not listed is fresh.
@@ -118,6 +120,7 @@ impl Default for Names {
             index: HashTable::new(),
             hasher: RandomState::new(),
             overrides: HashMap::new(),
+            asked: 0,
             until: 0,
             negative_until: Moment::MAX,
             attrs_until: Moment::MAX,
@@ -136,9 +139,9 @@ fn own(name: &Name) -> Name {
 }
 
 impl Names {
-    /// No names yet of a listing that is to come, of a directory with this stamp; it will be fresh `until` then.
-    pub(crate) fn filling(stamp: Option<Stamp>, until: Moment, placing: Placing) -> Self {
-        Names { stage: Stage::Filling, stamp, until, placing, ..Names::default() }
+    /// No names yet of a listing that is asked for at one moment, of a directory with this stamp; it will be fresh `until` another.
+    pub(crate) fn filling(stamp: Option<Stamp>, (asked, until): (Moment, Moment), placing: Placing) -> Self {
+        Names { stage: Stage::Filling, stamp, asked, until, placing, ..Names::default() }
     }
 
     /// The names of a directory that has none, which is fresh `until` then.
@@ -232,14 +235,15 @@ impl Names {
         self.overrides.clear();
     }
 
-    /// The directory now has this stamp: if the listing was made under it, that is fresh until then, and the absence of other
-    /// names until `absent`.
-    pub(crate) fn confirm(&mut self, stamp: Stamp, (until, absent): (Moment, Moment)) {
+    /// The directory had this stamp when that was `asked`: if the listing was made under it, that is fresh until then, and the
+    /// absence of other names until `absent`.
+    pub(crate) fn confirm(&mut self, stamp: Stamp, asked: Moment, (until, absent): (Moment, Moment)) {
         if self.stage != Stage::All {
             return;
         }
         match self.stamp {
             Some(known) if known == stamp => {
+                self.asked = self.asked.max(asked);
                 (self.until, self.negative_until) = (self.until.max(until), self.negative_until.max(absent));
             }
             // Our own changes left no stamp; it ends when it would have ended.
@@ -299,6 +303,22 @@ impl Names {
             Placing::ByName => Some(cookie_of(name)),
             Placing::Unknown => None,
         }
+    }
+
+    /// When the listing was last known to be as it is, and the stamp of the directory then, if it is all that is known of the
+    /// names and was not called in question.
+    pub(crate) fn undoubted(&self) -> Option<(Moment, Option<Stamp>)> {
+        let known = self.until > 0 || self.stamp.is_some();
+        let is_all = self.stage == Stage::All && self.listable && self.overrides.is_empty();
+        (is_all && known).then_some((self.asked, self.stamp))
+    }
+
+    /// The files that single names led to when that was asked, where no listing tells, as far as that is fresh at `now`.
+    pub(crate) fn single(&self, now: Moment) -> impl Iterator<Item = (&Bytes, File)> {
+        let fresh = self.overrides.iter().filter(move |(_, (_, until))| now < *until);
+        fresh.filter_map(
+            |(name, (what, _))| if let What::File(file) = what { Some((name, *file)) } else { None },
+        )
     }
 
     /// Puts names that came later where they belong, before the listing is read.

@@ -60,7 +60,9 @@ pub struct Options {
     pub memory: usize,
     /// The most content on disk, in bytes; 0 keeps none there.
     pub disk: u64,
-    /// The directory below which that is; [`None`] for the user's own.
+    /// The most metadata on disk, in bytes; 0 keeps none there.
+    pub disk_metadata: u64,
+    /// The directory below which both are; [`None`] for the user's own.
     pub disk_dir: Option<PathBuf>,
     /// The most memory for writes that were answered and have not been made yet, in bytes.
     pub write_memory: usize,
@@ -127,7 +129,13 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("sshfs_sync", "", "", "the same as write=through"),
         option("cache_names", "BYTES", "64m", "the most memory for files and names"),
         option("disk_cache", "BYTES", "0", "the most content kept on disk; mounts of hosts only"),
-        option("cache_dir", "DIR", "~/.cache", "the directory below which content is kept on disk"),
+        option(
+            "disk_metadata",
+            "BYTES",
+            "0",
+            "the most metadata (listings, attributes, targets of links) kept on disk, so that they need not be asked for again while cache= lasts; trees of SSH, FTP, HTTP and WebDAV servers only",
+        ),
+        option("cache_dir", "DIR", "~/.cache", "the directory below which content and metadata are kept on disk"),
         option("write_memory", "BYTES", "16m", "the most memory for writes that wait"),
         option(
             "ahead",
@@ -152,6 +160,7 @@ impl Default for Options {
             names: 64 << 20,
             memory: 128 << 20,
             disk: 0,
+            disk_metadata: 0,
             disk_dir: None,
             write_memory: 16 << 20,
             ahead: Duration::from_secs(5),
@@ -306,7 +315,7 @@ impl Options {
 
     /// Sets one option: `cache` (`never`, `always`, seconds, or percent of an age) and `write` (`through`, `close`, `behind`, seconds, or percent of an age), for a place and
     /// all below it as `cache:/PATH` and `write:/PATH`; `cache_entries` (a number), `cache_names`, `cache_memory`, `disk_cache`,
-    /// `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood); `cache_dir` (an absolute path);
+    /// `disk_metadata`, `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood); `cache_dir` (an absolute path);
     /// `ahead` (seconds); `sync_readdir`, `no_readahead` and `sync_read`, without a value.
     ///
     /// # Errors
@@ -325,6 +334,7 @@ impl Options {
             "cache_names" => self.names = OPTIONS.bytes(key, value)?,
             "cache_memory" => self.memory = OPTIONS.bytes(key, value)?,
             "disk_cache" => self.disk = OPTIONS.bytes(key, value)?,
+            "disk_metadata" => self.disk_metadata = OPTIONS.bytes(key, value)?,
             "cache_dir" if value.starts_with('/') => self.disk_dir = Some(value.into()),
             "write_memory" => self.write_memory = OPTIONS.bytes(key, value)?,
             "ahead" => self.ahead = OPTIONS.seconds(key, value)?,
@@ -463,6 +473,7 @@ mod tests {
             ("cache_entries", "many"),
             ("cache_names", "1e9"),
             ("disk_cache", "much"),
+            ("disk_metadata", "all"),
             ("cache_dir", "here"),
             ("colour", "red"),
             ("colour:/a", "red"),

@@ -121,7 +121,7 @@ impl Record {
         }
         match &self.body {
             Body::Directory(directory) if attr.is_dir() => {
-                lock(&directory.names).confirm(stamp(attr), (until, absent));
+                lock(&directory.names).confirm(stamp(attr), now, (until, absent));
             }
             Body::Link(_) if stays => {}
             // Where a node is a place in the tree, another file may have come to that place.

@@ -152,7 +152,7 @@ mod tests {
 
     /// A directory with one file for each text, which have the nodes 1, 2, ...
     fn listed(texts: &[String]) -> Names {
-        let mut names = Names::filling(None, 100, Placing::Last);
+        let mut names = Names::filling(None, (0, 100), Placing::Last);
         for (number, text) in (1..).zip(texts) {
             let name = Name::try_from(text.as_str()).expect("a name");
             let (node, kind) = (Node(number), Some(FileKind::Regular));

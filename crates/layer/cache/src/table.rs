@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub(crate) struct Table {
     /// Whether listings may leave names out.
     pub(crate) hides_names: bool,
-    records: Lru<Node, Record>,
+    pub(crate) records: Lru<Node, Record>,
     /// References handed out beyond those held below, of nodes without a record.
     debts: HashMap<Node, u64>,
     unneeded: PruneList,

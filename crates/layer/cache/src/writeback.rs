@@ -209,6 +209,7 @@ impl Drop for RunningJob {
         let mut table = lock(&inner.table);
         let before = table.last_change_of(self.node);
         let last = table.was_written(self.node);
+        inner.mark_change();
         if let Some(error) = &failed {
             inner.writeback.lose(self.node, None, self.creates(), error);
             // A write that was taken for done is not there.
@@ -327,6 +328,7 @@ impl Inner {
         // Before it can be read: a reader that does not find it in the pool waits for it.
         self.add(file, piece);
         lock(&file.delayed).changed = table.was_written(node);
+        self.mark_change();
         if let Some(data) = data {
             let mut content = lock(&file.content);
             content.is_ours();
@@ -367,6 +369,7 @@ impl Inner {
         }
         for (node, file) in self.writeback.files() {
             lock(&self.table).was_written(node);
+            self.mark_change();
             self.send_next(node, &file);
         }
     }

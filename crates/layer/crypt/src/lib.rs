@@ -327,6 +327,7 @@ impl Layer for Crypt {
             initial_attrs: false,
             async_create: false,
             in_order: false,
+            recalls: false,
             ..below
         }
     }

@@ -14,7 +14,8 @@ use outrigger_core::ops::{Forget, Lookup, OpenFlags};
 use outrigger_core::option::option;
 use outrigger_core::registry::{LayerInfo, Made};
 use outrigger_core::{
-    Answer, Attr, Cx, Errno, Layer, OptionTable, Place, Reply, Request, Result, Service, Traverse, Visit, ask,
+    Answer, Attr, Cx, Errno, FileKind, Layer, Name, Node, OptionTable, Place, Recalled, Reply, Request,
+    Result, Service, Traverse, Visit, ask,
 };
 use std::sync::Arc;
 
@@ -111,6 +112,11 @@ impl Layer for Fixup {
             reply.traverse(&mut Shorten);
             reply
         })
+    }
+
+    fn recall(&self, next: &Arc<dyn Service>, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        let recalled = next.recall(dir, name, kind)?;
+        Ok(if self.ino32 { Recalled { ino: short(recalled.ino), ..recalled } } else { recalled })
     }
 }
 

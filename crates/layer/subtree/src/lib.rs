@@ -8,8 +8,8 @@
 use bytes::Bytes;
 use outrigger_core::ops::Locate;
 use outrigger_core::{
-    Abilities, Answer, Cx, Errno, Layer, Node, Notice, Notify, Place, Reply, Request, Result, Service,
-    Target, Traverse, Visit, ask,
+    Abilities, Answer, Cx, Errno, FileKind, Layer, Name, Node, Notice, Notify, Place, Recalled, Reply,
+    Request, Result, Service, Target, Traverse, Visit, ask,
 };
 use std::sync::Arc;
 
@@ -96,6 +96,17 @@ impl Layer for Subtree {
             reply.traverse(&mut up);
             if up.forbidden { Reply::Error(Errno::ESTALE.into()) } else { reply }
         })
+    }
+
+    fn recall(&self, next: &Arc<dyn Service>, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        let (mut dir, mut down, mut up) = (dir, self.down(), self.up());
+        down.node(&mut dir);
+        if down.forbidden {
+            return Err(Errno::ESTALE.into());
+        }
+        let mut recalled = next.recall(dir, name, kind)?;
+        up.node(&mut recalled.node);
+        if up.forbidden { Err(Errno::ESTALE.into()) } else { Ok(recalled) }
     }
 
     fn abilities(&self, below: Abilities) -> Abilities {

@@ -4,7 +4,7 @@ use super::*;
 use outrigger_core::ask as ask_once;
 use outrigger_core::ops::{Forget, GetAttr, Lookup};
 use outrigger_core::reply::{Entry, Ttl};
-use outrigger_core::{Attr, Credentials, Generation, Name, Stack};
+use outrigger_core::{Attr, Credentials, Generation, OpSet, Stack};
 use outrigger_sim::{Scripted, Sim, Step};
 use std::sync::Mutex;
 
@@ -49,6 +49,37 @@ fn what_is_above_cannot_be_reached() {
     // Nor is the root of the whole tree handed out.
     let (reply, _) = ask(DIR, Node::ROOT, lookup(Node(8)));
     assert_eq!(reply.error().map(|error| error.errno), Some(Errno::ESTALE));
+}
+
+/// Has a node for each name: 9 in the directory, else that of the directory itself.
+struct Recalls;
+
+impl Service for Recalls {
+    fn call<'a>(&'a self, _: &'a Cx, _: Request) -> Answer<'a> {
+        Answer::error(Errno::ENOSYS)
+    }
+    fn abilities(&self) -> Abilities {
+        Abilities { recalls: true, ..Abilities::new("recalls", "", OpSet::NONE) }
+    }
+    fn attach(&self, _: Arc<dyn Notify>) {}
+    fn recall(&self, dir: Node, _: &Name, _: FileKind) -> Result<Recalled> {
+        let node = if dir == DIR { Node(9) } else { DIR };
+        Ok(Recalled { node, generation: Generation(1), ino: 5 })
+    }
+}
+
+#[test]
+fn a_name_is_recalled_in_the_directory_and_above_it_none() {
+    let recall = |root, dir| {
+        let top =
+            Stack::new(Arc::new(Recalls)).push(Subtree::new(root)).expect("any order is good").service();
+        let name = Name::try_from("name").expect("a good name");
+        top.recall(dir, &name, FileKind::Regular).map(|recalled| recalled.node)
+    };
+    assert_eq!(recall(DIR, Node::ROOT), Ok(Node(9)));
+    assert_eq!(recall(DIR, Node(8)), Ok(Node::ROOT));
+    assert_eq!(recall(DIR, DIR), Err(Errno::ESTALE.into()), "its number means nothing above");
+    assert_eq!(recall(Node::ROOT, DIR), Ok(Node(9)));
 }
 
 #[test]

@@ -317,6 +317,7 @@ impl Layer for Union {
             anonymous_io: upper.anonymous_io && below.anonymous_io,
             initial_attrs: false,
             in_order: false,
+            recalls: false,
             whole_files: false,
             async_create: false,
             attrs_may_fail: upper.attrs_may_fail,

@@ -13,7 +13,7 @@ use outrigger_core::reply::{
 };
 use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, Notify, OpCode, OpSet, Payload,
-    Request, Result, Target, lock,
+    Recalled, Request, Result, Target, lock,
 };
 use std::sync::Arc;
 
@@ -93,6 +93,7 @@ impl<S: FileServer> Driver for FileTree<S> {
             close_to_open: self.0.server.is_asked_at_open(),
             hides_names: S::HIDES_NAMES,
             read_only: S::READ_ONLY,
+            recalls: true,
             ..Abilities::new(self.0.server.driver(), self.0.server.shown(), OPS)
         }
     }
@@ -100,6 +101,10 @@ impl<S: FileServer> Driver for FileTree<S> {
     fn attach(&self, notify: Arc<dyn Notify>) {
         // Called once.
         let _ = self.0.notify.set(notify);
+    }
+
+    fn recall(&self, dir: Node, name: &Name, kind: FileKind) -> Result<Recalled> {
+        self.0.inodes.recall(dir, name, kind)
     }
 
     async fn lookup(&self, _: &Cx, op: Lookup) -> Result<Entry> {

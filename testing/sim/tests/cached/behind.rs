@@ -10,7 +10,7 @@ use outrigger_core::{
     Abilities, Credentials, Cx, Errno, Handle, HeapKeep, Layer, LockOwner, Node, OpCode, OpSet, Payload,
     Place, Result, Runtime, Service, SetAttrs, Stack, ask,
 };
-use outrigger_layer_cache::{Cache, Options};
+use outrigger_layer_cache::{Cache, OnDisk, Options};
 use outrigger_sim::{Sim, explore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,7 +149,7 @@ fn a_file_that_a_former_process_flushed_early_is_lost_when_it_cannot_be_closed_b
         let mut options = Options::default();
         BEHIND.iter().for_each(|(key, value)| options.set(key, value).expect("a good option"));
         let process = || {
-            let cache = Cache::with_keep(&options, sim.clone(), None, &keep).expect("a cache");
+            let cache = Cache::with_keep(&options, sim.clone(), OnDisk::default(), &keep).expect("a cache");
             Client::over(&sim, &below, cache)
         };
         let first = process();

@@ -4,15 +4,16 @@
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Attrs, DirentPlus, DirentsPlus, Entry, OpenHow};
 use outrigger_core::{
-    Abilities, Answer, Clock, Credentials, Cx, Errno, Handle, Inline, Layer, LockOwner, Name, Node, Op,
-    OpCode, Parallel, Payload, Place, Reply, Request, Result, Runtime, Service, Stack, Traverse, Visit, ask,
+    Abilities, Answer, Clock, Credentials, Cx, Errno, FileKind, Handle, Inline, Layer, LockOwner, Name, Node,
+    Notice, Notify, Op, OpCode, Parallel, Payload, Place, Recalled, Reply, Request, Result, Runtime, Service,
+    Stack, Traverse, Visit, ask,
 };
 use outrigger_driver_mem::{Mem, Options as MemOptions};
-use outrigger_layer_cache::{Cache, Control, Disk, Options};
+use outrigger_layer_cache::{Cache, Control, OnDisk, Options};
 use outrigger_sim::Sim;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// How long a request takes to the tree and back.
@@ -46,6 +47,8 @@ pub struct Line {
     needs_no_flush: Arc<AtomicBool>,
     /// Whether it announces that it reads ahead by itself.
     streams: Arc<AtomicBool>,
+    /// Where notices go.
+    above: Arc<OnceLock<Arc<dyn Notify>>>,
 }
 
 impl Layer for Line {
@@ -55,7 +58,27 @@ impl Layer for Line {
     fn abilities(&self, below: Abilities) -> Abilities {
         let foretells = self.async_create.load(Ordering::Relaxed);
         let reads = if self.streams.load(Ordering::Relaxed) { 1 } else { 16 };
-        Abilities { async_create: foretells, parallel: Parallel { reads, listings: 64 }, ..below }
+        let parallel = Parallel { reads, listings: 64 };
+        Abilities { async_create: foretells, recalls: true, parallel, ..below }
+    }
+
+    fn notify(&self, above: Arc<dyn Notify>) -> Arc<dyn Notify> {
+        let _ = self.above.set(Arc::clone(&above));
+        above
+    }
+
+    /// The other end is not asked: the line looks there without counting that.
+    fn recall(&self, next: &Arc<dyn Service>, dir: Node, text: &Name, kind: FileKind) -> Result<Recalled> {
+        let cx = Cx::new(1, Credentials::ROOT, "test");
+        let Answer::Ready(reply) = next.call(&cx, Lookup { dir, name: text.clone() }.into()) else {
+            return Err(Errno::EIO.into());
+        };
+        let Entry { node, generation, attr, .. } = Lookup::result(reply)?;
+        if attr.kind() == kind {
+            Ok(Recalled { node, generation, ino: attr.ino })
+        } else {
+            Err(Errno::ESTALE.into())
+        }
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
@@ -113,6 +136,13 @@ impl Visit for Unnumbered {
     fn handle(&mut self, handle: &mut Handle) {
         handle.0 &= (1 << 40) - 1;
     }
+}
+
+/// A door that caches nothing.
+struct Deaf;
+
+impl Notify for Deaf {
+    fn notify(&self, _: Notice) {}
 }
 
 impl Line {
@@ -187,16 +217,11 @@ pub struct Client {
 
 impl Client {
     pub fn new(sim: &Arc<Sim>, tree: &Arc<dyn Service>, options: &[(&str, &str)]) -> Self {
-        Client::with(sim, tree, options, None)
+        Client::with(sim, tree, options, OnDisk::default())
     }
 
-    /// One that keeps content on disk.
-    pub fn with(
-        sim: &Arc<Sim>,
-        tree: &Arc<dyn Service>,
-        options: &[(&str, &str)],
-        disk: Option<Disk>,
-    ) -> Self {
+    /// One that keeps something on disk.
+    pub fn with(sim: &Arc<Sim>, tree: &Arc<dyn Service>, options: &[(&str, &str)], disk: OnDisk) -> Self {
         let mut chosen = Options::default();
         options.iter().for_each(|(key, value)| chosen.set(key, value).expect("a good option"));
         Client::over(sim, tree, Cache::with_disk(&chosen, sim.clone(), disk))
@@ -218,6 +243,7 @@ impl Client {
             async_create: Arc::default(),
             foretold: Arc::default(),
             streams: Arc::default(),
+            above: Arc::default(),
         };
         let control = cache.control();
         let stack = Stack::new(tree.clone()).push(line.clone()).and_then(|stack| stack.push(cache));
@@ -266,6 +292,12 @@ impl Client {
     /// From now on requests of this kind fail.
     pub fn fail(&self, op: OpCode) {
         *self.line.refused.lock().expect("what is refused") = Some(op);
+    }
+
+    /// The tree says something unasked.
+    pub fn notified(&self, notice: Notice) {
+        self.top.attach(Arc::new(Deaf));
+        self.line.above.get().expect("attached above").notify(notice);
     }
 
     /// What arrived at the other end since the last call, in order.

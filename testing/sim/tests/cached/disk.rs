@@ -6,7 +6,7 @@ use crate::content::{open, pattern, read, read_all, rewrite, with_file};
 use bytes::Bytes;
 use outrigger_core::ops::{GetAttr, OpenFlags};
 use outrigger_core::{Node, OpCode, Service};
-use outrigger_layer_cache::Disk;
+use outrigger_layer_cache::{Disk, OnDisk};
 use outrigger_sim::Sim;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,8 @@ impl Bench {
     /// A process that has just mounted the tree, and keeps at most so much on disk.
     fn mounted(&self, options: &[(&str, &str)], room: u64) -> Client {
         let disk = Disk::open(self.caches.path(), "the tree", room, self.sim.clone()).expect("a disk");
-        let client = Client::with(&self.sim, &self.tree, options, Some(disk));
+        let disk = OnDisk { content: Some(disk), metadata: None };
+        let client = Client::with(&self.sim, &self.tree, options, disk);
         let node = client.lookup(Node::ROOT, "file").expect("the file").node;
         assert_eq!(node, self.node);
         client.passed();

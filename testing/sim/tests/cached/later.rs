@@ -5,7 +5,7 @@ use crate::client::{Client, name, pass_time, shared_tree};
 use crate::content::{open, pattern, read_all, rewrite, with_file, write};
 use outrigger_core::ops::*;
 use outrigger_core::{Errno, Handle, HeapKeep, LockOwner, Node, OpCode};
-use outrigger_layer_cache::{Cache, Options};
+use outrigger_layer_cache::{Cache, OnDisk, Options};
 use outrigger_sim::Sim;
 use std::time::Duration;
 
@@ -166,7 +166,7 @@ fn the_next_process_stores_what_waited() {
         let mut options = Options::default();
         LATER.iter().for_each(|(key, value)| options.set(key, value).expect("a good option"));
         let process = || {
-            let cache = Cache::with_keep(&options, sim.clone(), None, &keep).expect("a cache");
+            let cache = Cache::with_keep(&options, sim.clone(), OnDisk::default(), &keep).expect("a cache");
             Client::over(&sim, &below, cache)
         };
         let first = process();

@@ -9,6 +9,7 @@ mod disk;
 mod later;
 mod making;
 mod names;
+mod saved;
 mod settings;
 mod siblings;
 mod successor;

@@ -8,7 +8,7 @@ use outrigger_core::reply::Created;
 use outrigger_core::{
     Errno, Handle, HeapKeep, LockOwner, Name, Node, Notice, Notify, OpCode, Result, Service, SetAttrs,
 };
-use outrigger_layer_cache::{Cache, Lost, Options};
+use outrigger_layer_cache::{Cache, Lost, OnDisk, Options};
 use outrigger_sim::{Sim, explore};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -189,7 +189,7 @@ fn a_file_survives_the_process_that_answered_it() {
         let mut options = Options::default();
         BEHIND.iter().for_each(|(key, value)| options.set(key, value).expect("a good option"));
         let process = || {
-            let cache = Cache::with_keep(&options, sim.clone(), None, &keep).expect("a cache");
+            let cache = Cache::with_keep(&options, sim.clone(), OnDisk::default(), &keep).expect("a cache");
             Client::over(sim, &tree, cache)
         };
         let first = process();

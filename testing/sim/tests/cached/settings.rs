@@ -9,7 +9,7 @@ use outrigger_core::{
     Abilities, Attr, Credentials, Cx, Errno, Handle, HeapKeep, Layer, LockOwner, Node, OpCode, Place,
     Runtime, Service, SetAttrs, SetTime, Stack, Time, ask,
 };
-use outrigger_layer_cache::{Cache, Options};
+use outrigger_layer_cache::{Cache, OnDisk, Options};
 use outrigger_sim::{Sim, explore};
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,7 +202,7 @@ fn what_was_set_survives_the_process() {
         let mut options = Options::default();
         CLOSE.iter().for_each(|(key, value)| options.set(key, value).expect("a good option"));
         let process = || {
-            let cache = Cache::with_keep(&options, sim.clone(), None, &keep).expect("a cache");
+            let cache = Cache::with_keep(&options, sim.clone(), OnDisk::default(), &keep).expect("a cache");
             Client::over(sim, &below, cache)
         };
         let first = process();

@@ -9,7 +9,7 @@ use outrigger_core::{
     Abilities, Answer, Cx, Errno, Handle, HeapKeep, Layer, Name, Node, Place, Reply, Request, Service, Stack,
     ask,
 };
-use outrigger_layer_cache::{Cache, Options};
+use outrigger_layer_cache::{Cache, OnDisk, Options};
 use outrigger_sim::{Sim, explore};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Layer for ByName {
 
 /// A process that serves `tree` and may be followed by another one.
 fn process(sim: &Arc<Sim>, tree: &Arc<dyn Service>) -> Client {
-    let cache = Cache::with_keep(&Options::default(), sim.clone(), None, &HeapKeep::default());
+    let cache = Cache::with_keep(&Options::default(), sim.clone(), OnDisk::default(), &HeapKeep::default());
     Client::over(sim, tree, cache.expect("a cache"))
 }
 

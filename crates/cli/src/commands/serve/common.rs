@@ -22,6 +22,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// For so long the end waits until what was read and what is known is on disk, where it is kept there.
+const KEEP_DEADLINE: Duration = Duration::from_secs(2);
+
 /// Connections that wait to be accepted.
 pub const BACKLOG: i32 = 128;
 /// How long requests that run may take in the end.
@@ -238,6 +241,7 @@ pub fn store(context: &Context, tree: &Tree) -> Result<(), Failure> {
     let mut lost = Vec::new();
     for cache in &tree.caches {
         context.trees.runtime.handle().block_on(cache.end());
+        context.trees.runtime.handle().block_on(cache.kept_within(KEEP_DEADLINE));
         lost.extend(cache.lost());
     }
     let closed = tree.control.as_ref().map_or(Ok(()), |control| control.close());

@@ -7,7 +7,7 @@ use crate::inner::Inner;
 use crate::open::OpenFile;
 use bytes::Bytes;
 use outrigger_core::ops::GetAttr;
-use outrigger_core::{Cx, lock};
+use outrigger_core::{Cx, FileKind, Node, lock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,7 +27,28 @@ impl Unsaved {
     }
 }
 
+/// A file of more bytes is opened below though all of it may be on disk.
+const OPENED_MAX: u64 = 1 << 30;
+
 impl Inner {
+    /// Whether all content of a file is on disk, as far as its attributes are fresh: it can be read without the tree below.
+    pub(crate) async fn is_on_disk(&self, node: Node) -> bool {
+        let Some(disk) = &self.disk else { return false };
+        let now = self.now();
+        let file = {
+            let mut table = lock(&self.table);
+            match table.attrs(node, now) {
+                Some(attrs) if attrs.attr.kind() == FileKind::Regular => table.file(node, now),
+                _ => return false,
+            }
+        };
+        let version =
+            lock(&file.content).lasting().filter(|version| (1..=OPENED_MAX).contains(&version.size));
+        let Some(version) = version else { return false };
+        let numbers = 0..version.size.div_ceil(LEN);
+        disk.has(numbers.map(|number| disk.block(version, number)).collect()).await
+    }
+
     /// What a fetch is to bring, if all of it is on disk; what is there beside it is kept in memory as well.
     pub(crate) async fn read_from_disk(&self, file: &File, fetch: &Fetch) -> Option<Bytes> {
         let disk = self.disk.as_ref()?;

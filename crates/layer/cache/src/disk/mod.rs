@@ -12,20 +12,18 @@ mod store;
 
 pub use block::Block;
 pub(crate) use glue::Unsaved;
+pub(crate) use store::Store;
 
 use crate::file::Version;
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
 use outrigger_core::gate::Gate;
-use outrigger_core::{Errno, Error, Result, Runtime, lock};
-use outrigger_host::PrivateDir;
+use outrigger_core::{Result, Runtime, lock};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::Store;
 
 /// For so long nothing is written after that went wrong.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -90,12 +88,7 @@ impl Disk {
     /// # Errors
     /// Why there is no such directory, or `EPERM` where others could look into it.
     pub fn open(caches: &Path, tree: &str, bytes_max: u64, runtime: Arc<dyn Runtime>) -> Result<Self> {
-        let dir =
-            PrivateDir::open(caches, &["outrigger", "content"]).map_err(|error| match error.kind() {
-                io::ErrorKind::PermissionDenied => Errno::EPERM.because(error.to_string()),
-                kind => Error::from(io::Error::from(kind)).errno.because(error.to_string()),
-            })?;
-        let store = Store::open(dir.into(), tree, bytes_max).map_err(io::Error::from)?;
+        let store = Store::below(caches, "content", tree, bytes_max)?;
         let queue = Queue { usage: DiskUsage { bytes_max, ..DiskUsage::default() }, ..Queue::default() };
         let (tree, queue, gate) = (Arc::from(tree), Mutex::new(queue), Gate::default());
         Ok(Disk(Arc::new(Shared { store, tree, runtime, queue, gate })))
@@ -124,6 +117,18 @@ impl Disk {
         let usage = &mut lock(&self.0.queue).usage;
         *if found.is_some() { &mut usage.hits } else { &mut usage.misses } += 1;
         found
+    }
+
+    /// Whether there is something under the names of all of these blocks. Reading them tells whether it is that.
+    pub(crate) async fn has(&self, blocks: Vec<Block>) -> bool {
+        let shared = Arc::clone(&self.0);
+        let (sender, receiver) = oneshot::channel();
+        self.0.runtime.spawn_blocking(Box::new(move || {
+            let has = |block: &Block| shared.store.len(block.name()) == Some(block.file_max());
+            // The caller may have gone.
+            let _ = sender.send(!lock(&shared.queue).reads_off && blocks.iter().all(has));
+        }));
+        receiver.await.unwrap_or(false)
     }
 
     /// Has a block written one day, if there is time for it.

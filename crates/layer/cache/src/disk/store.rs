@@ -7,16 +7,17 @@
 //! out whether all of it is there.
 
 use outrigger_core::hash::fnv1a;
-use outrigger_core::lock;
-use outrigger_host::own_dir;
+use outrigger_core::{Errno as Code, Error, lock};
+use outrigger_host::{PrivateDir, own_dir};
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, flock,
     fstat, futimens, openat, renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, Result, pread, pwrite};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// The file with how much there is.
@@ -32,9 +33,9 @@ const KEPT: u64 = 7;
 
 /// How much there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Usage {
-    pub(super) bytes: u64,
-    pub(super) files: u64,
+pub(crate) struct Usage {
+    pub(crate) bytes: u64,
+    pub(crate) files: u64,
 }
 
 impl Usage {
@@ -66,7 +67,7 @@ struct Found {
 }
 
 /// The blocks of one tree in a directory with those of others.
-pub(super) struct Store {
+pub(crate) struct Store {
     root: OwnedFd,
     /// The tree's number.
     tree: u64,
@@ -88,6 +89,19 @@ fn number(name: &[u8]) -> Option<u64> {
 }
 
 impl Store {
+    /// What is called `tree`, in the directory `what` of this program below `caches` (`$XDG_CACHE_HOME`), which is open to no other
+    /// user and where all together take at most `bytes`.
+    ///
+    /// # Errors
+    /// Why there is no such directory, or `EPERM` where others could look into it.
+    pub(crate) fn below(caches: &Path, what: &str, tree: &str, bytes: u64) -> outrigger_core::Result<Self> {
+        let dir = PrivateDir::open(caches, &["outrigger", what]).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => Code::EPERM.because(error.to_string()),
+            kind => Error::from(io::Error::from(kind)).errno.because(error.to_string()),
+        })?;
+        Ok(Store::open(dir.into(), tree, bytes).map_err(io::Error::from)?)
+    }
+
     /// The blocks of what is called `tree`, in the directory `root`, where all together take at most `bytes`.
     pub(super) fn open(root: OwnedFd, tree: &str, bytes: u64) -> Result<Self> {
         let tree = fnv1a(tree.bytes());
@@ -96,7 +110,7 @@ impl Store {
     }
 
     /// The content of a file of at most `len_max` bytes, if it is there.
-    pub(super) fn read(&self, name: u64, len_max: u64) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, name: u64, len_max: u64) -> Option<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(openat(self.own(), hex(name), flags, Mode::empty()).ok()?);
         let stat = fstat(&file).ok()?;
@@ -112,11 +126,18 @@ impl Store {
         Some(content)
     }
 
+    /// How long a file is, if it is there.
+    pub(crate) fn len(&self, name: u64) -> Option<u64> {
+        let stat = statat(self.own(), hex(name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        is_file.then_some(stat.st_size as u64)
+    }
+
     /// Puts a file there, in place of one with this name.
     ///
     /// # Errors
     /// `ENOSPC` and `EDQUOT` when the disk is full; room was made then, and what was to be put there is not.
-    pub(super) fn write(&self, name: u64, content: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, name: u64, content: &[u8]) -> Result<()> {
         let cost = Usage::of_file(content.len() as u64);
         if !cost.fits(self.most.eighths(KEPT)) {
             return Ok(());
@@ -143,7 +164,7 @@ impl Store {
     }
 
     /// Removes all blocks of the tree.
-    pub(super) fn clear(&self) -> Result<()> {
+    pub(crate) fn clear(&self) -> Result<()> {
         let ledger = self.lock()?;
         let mut found = Vec::new();
         self.scan_tree(self.tree, &mut found)?;
@@ -152,8 +173,14 @@ impl Store {
         ledger.write(sum(&rest))
     }
 
+    /// A file of the tree beside those that are counted, made if there is none.
+    pub(crate) fn beside(&self, name: &str) -> Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        openat(self.own(), name, flags, Mode::RUSR | Mode::WUSR)
+    }
+
     /// How much there is of all trees, as noted.
-    pub(super) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = openat(&self.root, USAGE, flags, Mode::empty());
         file.ok().and_then(|file| Ledger(file).read()).unwrap_or_default()
@@ -176,7 +203,7 @@ impl Store {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = openat(&*own, NEW, flags, Mode::RUSR | Mode::WUSR)?;
         let written = File::from(file).write_all(content);
-        let code = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let code = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let put = written.map_err(code).and_then(|()| renameat(&*own, NEW, &*own, hex(name)));
         if put.is_err() {
             let _ = unlinkat(&*own, NEW, AtFlags::empty());

@@ -23,7 +23,7 @@ fn listed(cookies: [u64; 3]) -> Names {
 }
 
 fn listed_in(placing: Placing, cookies: [u64; 3]) -> Names {
-    let mut names = Names::filling(Some((Time::new(1, 0), Time::new(1, 0))), 100, placing);
+    let mut names = Names::filling(Some((Time::new(1, 0), Time::new(1, 0))), (0, 100), placing);
     for (text, cookie) in ["a", "b", "c"].iter().zip(cookies) {
         names.receive(slot(text, cookie, cookie + 10));
     }
@@ -79,7 +79,7 @@ fn a_listing_tells_what_is_not_there_and_follows_changes() {
 
 #[test]
 fn what_happens_while_a_listing_arrives_wins() {
-    let mut names = Names::filling(None, 100, Placing::Last);
+    let mut names = Names::filling(None, (0, 100), Placing::Last);
     names.receive(slot("a", 1, 11));
     names.receive(slot("b", 2, 12));
     names.learn(&name("a"), What::Absent, (0, 9));
@@ -103,7 +103,7 @@ fn what_happens_while_a_listing_arrives_wins() {
 /// missing from what whoever opened its parent then was shown.
 #[test]
 fn a_name_in_doubt_is_not_missing_from_the_listing_that_arrives() {
-    let mut names = Names::filling(None, 100, Placing::Last);
+    let mut names = Names::filling(None, (0, 100), Placing::Last);
     names.learn(&name("d"), file(14), (0, 9));
     assert!(names.will_tell(50));
     names.receive(slot("d", 1, 21));
@@ -119,7 +119,7 @@ fn a_listing_that_grew_old_and_was_contradicted_does_not_come_back() {
     for what in [file(7), What::Absent, What::Unknown] {
         let mut names = listed([1, 2, 3]);
         names.learn(&name("b"), what, (150, 160));
-        names.confirm((Time::new(1, 0), Time::new(1, 0)), (300, 300));
+        names.confirm((Time::new(1, 0), Time::new(1, 0)), 0, (300, 300));
         assert!(!names.is_fresh(200), "{what:?}");
     }
 }
@@ -128,13 +128,13 @@ fn a_listing_that_grew_old_and_was_contradicted_does_not_come_back() {
 fn a_listing_holds_while_the_directory_has_its_stamp() {
     let stamp = |secs| (Time::new(secs, 0), Time::new(secs, 0));
     let mut names = listed([1, 2, 3]);
-    names.confirm(stamp(1), (200, 200));
+    names.confirm(stamp(1), 0, (200, 200));
     assert!(names.is_fresh(199));
     names.restamp();
-    names.confirm(stamp(2), (300, 300));
+    names.confirm(stamp(2), 0, (300, 300));
     assert!(names.is_fresh(199) && !names.is_fresh(200), "a change of ours neither ends nor extends it");
     let mut names = listed([1, 2, 3]);
-    names.confirm(stamp(2), (200, 200));
+    names.confirm(stamp(2), 0, (200, 200));
     assert!(!names.is_fresh(0));
 }
 
@@ -153,7 +153,7 @@ fn cookies_in_any_order_are_found_again() {
 fn a_new_name_has_the_place_that_every_process_gives_it() {
     let mut texts = ["a", "b", "c"].map(|text| (cookie_of(text.as_bytes()), text));
     texts.sort_unstable();
-    let mut names = Names::filling(None, 100, Placing::ByName);
+    let mut names = Names::filling(None, (0, 100), Placing::ByName);
     for (cookie, text) in texts {
         assert!(names.receive(slot(text, cookie, cookie)));
     }

@@ -122,6 +122,7 @@ impl Controlled for Mounted {
                 .as_ref()
                 .map_or_else(Unwritten::default, |served| served.locator.unwritten(&served.tree)),
             disk_cache: tree.and_then(|tree| tree.caches.iter().find_map(|cache| cache.usage().disk)),
+            disk_metadata: tree.and_then(|tree| tree.caches.iter().find_map(|cache| cache.usage().metadata)),
             report: report.map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
             ..MountStatus::default()
         }
