@@ -182,9 +182,11 @@ mod tests {
         assert!(options.check(true).is_ok() && options.check(false).is_err());
         options.set("key", "k").unwrap();
         assert!(options.check(true).unwrap_err().to_string().contains("cert=FILE"));
-        for (key, value, word) in
-            [("port", "22", "ssh://HOST:PORT/"), ("command", "", "command"), ("x", "", "tree")]
-        {
+        for (key, value, word) in [
+            ("port", "22", "ssh://HOST:PORT/"),
+            ("command", "", "command"),
+            ("x", "", "outrigger drivers wire"),
+        ] {
             let refused = Options::default().set(key, value).unwrap_err().to_string();
             assert!(refused.contains(word), "{refused}");
         }
