@@ -72,6 +72,7 @@ pub use notes::Notes;
 pub use open_dirs::OpenDirs;
 pub use open_files::{Closed, OpenFiles, OpenNotes, OwnWords, WasOpen};
 pub use options::{FILE_OPTIONS, FileOptions, file_option, unknown_file_option};
+pub use outrigger_toolkit_tls::keep_alive;
 pub use parts::Parts;
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};

@@ -5,15 +5,18 @@ use crate::fault::Fault;
 use crate::staging::Staged;
 use bytes::BytesMut;
 use outrigger_core::{Errno, Error, Result};
+use outrigger_toolkit_tls::{certificates, own};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::sign::SingleCertAndKey;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 use std::fmt;
 use std::future::{Future, pending};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -217,6 +220,8 @@ pub struct Tls {
     name: ServerName<'static>,
     /// The user has said which certificates are trusted.
     is_pinned: bool,
+    /// The file of the certificate that the server is shown.
+    shown: Option<PathBuf>,
 }
 
 impl Tls {
@@ -228,13 +233,13 @@ impl Tls {
     pub fn new(host: &str, trusted: Option<&Path>) -> Result<Self> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| Errno::EINVAL.because(format!("no certificate can be for the host {host}")))?;
-        let certificates = match trusted {
-            Some(path) => in_file(path)?,
+        let trusts = match trusted {
+            Some(path) => certificates(path)?,
             None => rustls_native_certs::load_native_certs().certs,
         };
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates.iter().cloned());
-        let pinned = if trusted.is_some() { certificates } else { Vec::new() };
+        roots.add_parsable_certificates(trusts.iter().cloned());
+        let pinned = if trusted.is_some() { trusts } else { Vec::new() };
         let refused =
             |error: &dyn fmt::Display| Errno::EINVAL.because(format!("TLS cannot be set up: {error}"));
         let provider = Arc::new(ring::default_provider());
@@ -244,12 +249,29 @@ impl Tls {
         if roots.is_empty() && trusted.is_none() {
             // A system without authorities trusts no server.
             let config = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
-            return Ok(Tls { config, name, is_pinned: false });
+            return Ok(Tls { config, name, is_pinned: false, shown: None });
         }
         let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
         let verifier = Verifier { usual: usual.map_err(|error| refused(&error))?, pinned };
         let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
-        Ok(Tls { config: Arc::new(config.with_no_client_auth()), name, is_pinned: trusted.is_some() })
+        let config = Arc::new(config.with_no_client_auth());
+        Ok(Tls { config, name, is_pinned: trusted.is_some(), shown: None })
+    }
+
+    /// The same, where the server is asked for `protocol` (ALPN, RFC 7301), and shown the certificate in the PEM file `cert`, if one is named,
+    /// whose key is in the file `key`. Each connection shows it: sessions are not resumed.
+    ///
+    /// # Errors
+    /// What is wrong with these files, as for [`own`].
+    pub fn showing(&self, own_files: Option<(&Path, &Path)>, protocol: &str) -> Result<Self> {
+        let mut config = self.config(&[protocol]);
+        config.resumption = Resumption::disabled();
+        if let Some((cert, key)) = own_files {
+            let own = own(cert, key, &ring::default_provider())?;
+            config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(own));
+        }
+        let shown = own_files.map(|(cert, _)| cert.to_owned());
+        Ok(Tls { config: Arc::new(config), shown, ..self.clone() })
     }
 
     /// What a library takes that makes the connections itself, and has the server choose one of these protocols (RFC 7301).
@@ -259,7 +281,7 @@ impl Tls {
         config
     }
 
-    /// Why a connection of such a library did not come about: the errno and the reason that are behind `error`, which may be one of
+    /// Why a connection did not come about, or has ended: the errno and the reason that are behind `error`, which may be one of
     /// ours.
     pub fn why_lost(&self, error: &(dyn std::error::Error + 'static)) -> Error {
         let (mut next, mut last) = (Some(error), error);
@@ -292,6 +314,14 @@ impl Tls {
     /// Why TLS does not come about, and what to do about it.
     fn advice(&self, refused: &rustls::Error) -> String {
         match refused {
+            rustls::Error::InvalidCertificate(
+                why @ (CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. }
+                | CertificateError::NotValidForName
+                | CertificateError::NotValidForNameContext { .. }),
+            ) => format!("the server's certificate is not taken: {why}"),
             rustls::Error::InvalidCertificate(_) if self.is_pinned => {
                 format!("it is none of the certificates in ca=FILE, and not signed by one ({refused})")
             }
@@ -300,8 +330,36 @@ impl Tls {
                  mount -o ca=FILE, trusts the one in FILE, in PEM, which is the server's own or that of its authority ({refused})"
             ),
             rustls::Error::InvalidMessage(_) => format!("what the server sends is no TLS ({refused})"),
+            rustls::Error::AlertReceived(alert) => self.told(*alert).unwrap_or_else(|| refused.to_string()),
             _ => refused.to_string(),
         }
+    }
+
+    /// Why the server has ended the connection, as far as that is about what it is shown.
+    fn told(&self, alert: AlertDescription) -> Option<String> {
+        let Some(shown) = self.shown.as_ref().map(|path| path.display()) else {
+            let why = "the server wants a certificate of the client, and was shown none: wire:// has the options cert=FILE and key=FILE for it";
+            return (alert == AlertDescription::CertificateRequired).then(|| why.to_owned());
+        };
+        Some(match alert {
+            // Of an authority that has the name of a known one, the signature is what is wrong.
+            AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+                format!(
+                    "the server does not know who has signed the certificate in {shown} ({alert:?}): its authority has to be among those that the server takes"
+                )
+            }
+            AlertDescription::CertificateExpired => {
+                format!(
+                    "the certificate in {shown} has expired, or is not valid yet, by the clock of the server"
+                )
+            }
+            AlertDescription::CertificateUnknown
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate => format!(
+                "the server does not take the certificate in {shown} ({alert:?}): it may let in other clients only, or it is for another purpose; its log says which"
+            ),
+            _ => return None,
+        })
     }
 
     /// Speaks TLS over a connection.
@@ -322,13 +380,6 @@ impl Tls {
         });
         Ok(Box::new(stream.await?))
     }
-}
-
-fn in_file(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let refused = |why: &dyn fmt::Display| Errno::EINVAL.because(format!("{}: {why}", path.display()));
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| refused(&error))?;
-    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| refused(&error))?;
-    if found.is_empty() { Err(refused(&"no certificate is in this file")) } else { Ok(found) }
 }
 
 /// Takes certificates that the user has named for what they are, and otherwise those of authorities. A server's own certificate is

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! FTP servers of our own, on ports of the loopback device: vsftpd, which has no MLSD, and pure-ftpd.
 
+use crate::authority::own_certificate;
 use crate::processes;
-use crate::programs::{find, free_port, listens, tool};
+use crate::programs::{find, free_port, listens};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -76,11 +77,7 @@ impl Ftpd {
         // The user of the server must get there.
         fs::set_permissions(dir, PermissionsExt::from_mode(0o755))?;
         let (key, certificate) = (server.file("key.pem"), server.file("cert.pem"));
-        let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
-        let request =
-            ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"];
-        let files = ["-addext", names, "-keyout", &key, "-out", &certificate];
-        tool("openssl", &[&request[..], &files].concat())?;
+        own_certificate(Path::new(&key), Path::new(&certificate))?;
         fs::write(dir.join("both.pem"), [fs::read(&key)?, fs::read(&certificate)?].concat())?;
         if self == Ftpd::PureFtpd {
             chown(dir.join("root"), Some(NOBODY), Some(NOBODY))?;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! HTTP servers of our own, on ports of the loopback device: nginx, Apache, also with WebDAV, and the one of Python, which knows no ranges.
 
-use crate::programs::{find, free_port, listens, tool};
+use crate::authority::own_certificate;
+use crate::programs::{find, free_port, listens};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::{self, Write};
@@ -141,12 +142,7 @@ impl HttpServer {
     }
 
     fn make_secrets(&self) -> Result<()> {
-        let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
-        let file = |name: &str| self.dir.join(name).display().to_string();
-        let request =
-            ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"];
-        let files = ["-addext", names, "-keyout", &file("key.pem"), "-out", &file("cert.pem")];
-        tool("openssl", &[&request[..], &files].concat())?;
+        own_certificate(&self.dir.join("key.pem"), &self.certificate())?;
         // The only form that both nginx and Apache know.
         fs::write(self.dir.join("users"), "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n")?;
         Ok(())

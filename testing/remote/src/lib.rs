@@ -3,9 +3,10 @@
 //!
 //! [`Sshd`] listens on a port of the loopback device, with keys and a configuration of its own, and ends with its sessions
 //! when it is dropped; [`Ftpd`] starts FTP servers, [`Httpd`] HTTP and WebDAV servers, [`Nfsd`] NFS servers, [`Diod`] a 9P server that
-//! others wrote, [`NinepServer`] our own. [`Line`] adds latency. Limits: only the user who runs it can log in.
+//! others wrote, [`NinepServer`] our own. [`Authority`] makes certificates, [`Line`] adds latency. Limits: only the user who runs it can log in.
 #![forbid(unsafe_code)]
 
+mod authority;
 mod diod;
 mod ftpd;
 mod httpd;
@@ -16,6 +17,7 @@ pub mod processes;
 pub mod programs;
 mod sshd;
 
+pub use authority::{Authority, own_certificate};
 pub use diod::Diod;
 pub use ftpd::{FtpServer, Ftpd};
 pub use httpd::{HttpServer, Httpd};

@@ -24,6 +24,8 @@ pub enum Area {
     Remote,
     /// `crates/serve`: what doors for a network share
     Serve,
+    /// `crates/tls`: certificates, and who is at the other end
+    Tls,
     /// `crates/succession`: what is known of a tree whose server may die
     Succession,
     /// `crates/proto/NAME`: a codec
@@ -59,6 +61,7 @@ impl Area {
             ["crates", "mux"] => Self::Mux,
             ["crates", "remote"] => Self::Remote,
             ["crates", "serve"] => Self::Serve,
+            ["crates", "tls"] => Self::Tls,
             ["crates", "succession"] => Self::Succession,
             ["crates", "proto", name] => Self::Proto(name.to_owned()),
             ["crates", "door", name] => Self::Door(name.to_owned()),

@@ -19,6 +19,11 @@ use bytes::{Buf, Bytes};
 /// The version of a stream whose messages are agreed on one by one.
 pub const SINGLY: u16 = 0;
 
+/// The TCP port of such streams over TLS. IANA has assigned it to nothing.
+pub const PORT: u16 = 4564;
+/// The name of the protocol in TLS (ALPN, RFC 7301).
+pub const ALPN: &str = "outrigger";
+
 /// The greeting of such a stream.
 pub fn greeting() -> [u8; 6] {
     let mut greeting = [0; 6];

@@ -4,6 +4,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `server.rs` | what is served, and to how many |
+//! | `network.rs` | clients by TCP, which show a certificate (TLS) |
 //! | `connection.rs` | greeting, requests side by side within bounds, cancellation |
 //! | `descriptors.rs` | pipes and sockets that were opened elsewhere |
 //! | `known.rs` | which nodes and handles a connection was given: it can name no others |
@@ -22,8 +23,11 @@ mod connection;
 mod descriptors;
 mod hub;
 mod known;
+mod network;
 mod outgoing;
 mod server;
 mod watch;
 
+pub use outrigger_core::wire::peer::{ALPN, PORT};
+pub use outrigger_toolkit_tls::{Acceptor, Terms};
 pub use server::{Options, Server};

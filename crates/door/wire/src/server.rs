@@ -3,10 +3,12 @@
 
 use crate::hub::{FromTree, Hub};
 use crate::watch::Watch;
-use crate::{connection, descriptors};
+use crate::{connection, descriptors, network};
 use outrigger_core::{Abilities, Credentials, OpCode, OpSet, Result, Runtime, Service};
 use outrigger_toolkit_serve::taken;
+use outrigger_toolkit_tls::Acceptor;
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener as Listener;
 use std::path::PathBuf;
@@ -141,20 +143,43 @@ impl Server {
         let listener = UnixListener::from_std(listener)?;
         loop {
             let Some((stream, _)) = taken(listener.accept().await).await else { continue };
-            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
-                tracing::warn!("a client was refused: there are {CONNECTIONS} connections already");
-                continue;
-            };
             let address = stream.peer_cred().map_or_else(
                 |_| "a program of this machine".to_owned(),
                 |peer| format!("user {}, process {}", peer.uid(), peer.pid().unwrap_or_default()),
             );
-            let (shared, (reader, writer)) = (Arc::clone(&self.shared), stream.into_split());
-            tokio::spawn(async move {
-                connection::serve(shared, reader, writer, address).await;
-                drop(permit);
-            });
+            if let Some(serving) = self.serving(stream.into_split(), address) {
+                tokio::spawn(serving);
+            }
         }
+    }
+
+    /// Serves all who connect by TCP and show a certificate that `acceptor` takes, as [`Server::listen`] does.
+    ///
+    /// # Errors
+    /// When the socket cannot be used.
+    pub async fn listen_tls(&self, listener: TcpListener, acceptor: Acceptor) -> io::Result<()> {
+        network::listen(self, listener, Arc::new(acceptor)).await
+    }
+
+    /// What serves the client at the other end of a stream to the end of the connection; none, which is logged, where there are too many.
+    pub(crate) fn serving<R, W>(
+        &self,
+        (reader, writer): (R, W),
+        address: String,
+    ) -> Option<impl Future<Output = ()> + Send + use<R, W>>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
+            tracing::warn!("{address} was refused: there are {CONNECTIONS} connections already");
+            return None;
+        };
+        let shared = Arc::clone(&self.shared);
+        Some(async move {
+            connection::serve(shared, reader, writer, address).await;
+            drop(permit);
+        })
     }
 
     /// Takes no more requests, and waits for those that run, for at most `limit`.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trees that another process of Outrigger serves (`outrigger serve wire`), at a socket of this machine or by way of ssh, by the messages
-//! of the core.
+//! Trees that another process of Outrigger serves (`outrigger serve wire`), at a socket of this machine, by way of ssh, or by TLS, by the
+//! messages of the core.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `place.rs` | where a tree is served; connecting, and starting the other side by ssh |
+//! | `tls.rs` | connections by TLS, and why they ended |
 //! | `session.rs` | a connection: what is agreed, requests, notices |
 //! | `numbers.rs` | what the other side of a connection calls nodes |
 //! | `inner.rs` | what outlives connections; making a new one |
@@ -34,6 +35,7 @@ mod pieces;
 mod place;
 mod requests;
 mod session;
+mod tls;
 
 pub use options::{OPTIONS, Options};
 pub use outrigger_toolkit_remote::Carrier;
@@ -52,8 +54,8 @@ use std::sync::Arc;
 /// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "wire",
-    opens: "trees of another outrigger, at a socket of this machine or at a host with outrigger and ssh",
-    location: "ssh://[USER@]HOST[:PORT]/PATH, wire:unix:SOCKET/PATH",
+    opens: "trees of another outrigger, at a socket of this machine, at a host with outrigger and ssh, or by TLS",
+    location: "ssh://[USER@]HOST[:PORT]/PATH, wire://HOST[:PORT]/PATH, wire:unix:SOCKET/PATH",
     writable: true,
     options: &[&OPTIONS],
     others: "the options of ssh_config(5), as in IdentityFile=FILE",
@@ -85,6 +87,7 @@ fn open(
     options.connect_timeout = site.limit(options.connect_timeout);
     given.apply(&mut |key, value| options.set(key, value))?;
     let place = parse(at.strip_suffix("//").unwrap_or(at))?;
+    options.check(place.has_tls())?;
     let (runtime, keep) = (Arc::clone(site.runtime), site.keep.cloned());
     let to = Box::new(To { place, options: options.clone() });
     let opened = site.wait_for(async move { Inner::connect(to, options, runtime, keep).await })?;

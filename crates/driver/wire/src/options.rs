@@ -2,11 +2,12 @@
 //! What a user can choose.
 
 use outrigger_core::option::option;
-use outrigger_core::{Error, OptionTable, Result};
+use outrigger_core::{Errno, Error, OptionTable, Result};
 use outrigger_toolkit_remote::{
-    command_words, for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh,
+    command_words, file_option, for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh,
 };
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What [`Options::set`] takes; besides, options of ssh_config(5) go to ssh.
@@ -26,6 +27,25 @@ pub const OPTIONS: OptionTable = OptionTable {
             "ssh://: how outrigger is called at the host, as in /opt/bin/outrigger",
         ),
         option("ssh_command", "WORDS", "ssh", "ssh://: the ssh to run, with options"),
+        option(
+            "cert",
+            "FILE",
+            "",
+            "wire://HOST: the certificate that the server is shown, in PEM, with those that lead to its authority",
+        ),
+        option(
+            "key",
+            "FILE",
+            "that of cert",
+            "wire://HOST: the key of cert, in PEM, which only its owner can read; read again for each connection, as cert is",
+        ),
+        option(
+            "ca",
+            "FILE",
+            "",
+            "wire://HOST: certificates in PEM to trust in place of the system's; also the server's own",
+        )
+        .also(&["cacert"]),
         option("F", "FILE", "~/.ssh/config", "ssh://: the configuration file of ssh"),
         option("compression", "yes|no", "as ssh is configured", "ssh://: whether ssh compresses"),
         option("connect_timeout", "SECONDS", "30", "how long connecting may take"),
@@ -49,6 +69,12 @@ pub struct Options {
     pub ssh_command: Vec<OsString>,
     /// Options passed on to ssh, by their names in ssh_config(5).
     pub ssh: Vec<(String, String)>,
+    /// The certificate that a server is shown over TLS (`cert=FILE`).
+    pub cert: Option<PathBuf>,
+    /// Its key, if it is not in the same file (`key=FILE`).
+    pub key: Option<PathBuf>,
+    /// Certificates to trust over TLS in place of the system's (`ca=FILE`).
+    pub ca: Option<PathBuf>,
     /// The configuration file of ssh (`F=FILE`).
     pub config: Option<String>,
     /// Whether ssh compresses (`compression=yes|no`); as it is configured when absent.
@@ -66,6 +92,9 @@ impl Default for Options {
             command: "outrigger".into(),
             ssh_command: vec!["ssh".into()],
             ssh: Vec::new(),
+            cert: None,
+            key: None,
+            ca: None,
             config: None,
             compression: None,
             connect_timeout: Duration::from_secs(30),
@@ -81,13 +110,16 @@ impl Options {
     /// `EINVAL` for an unknown option or a value it does not take; the reason says which are taken.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         let table = &OPTIONS;
-        match key {
+        match table.name(key).unwrap_or(key) {
             "tree" if !value.is_empty() => self.tree = value.into(),
             "command" => {
                 command_words(&OPTIONS, key, value)?;
                 self.command = value.into();
             }
             "ssh_command" => self.ssh_command = command_words(&OPTIONS, key, value)?,
+            "cert" => self.cert = Some(file_option(table, key, value)?),
+            "key" => self.key = Some(file_option(table, key, value)?),
+            "ca" => self.ca = Some(file_option(table, key, value)?),
             "F" => self.config = Some(lasting_file(value)),
             "compression" => self.compression = Some(table.switch(key, value)?),
             "connect_timeout" => self.connect_timeout = table.time_limit(key, value)?,
@@ -97,6 +129,24 @@ impl Options {
             _ => return Err(unknown(key)),
         }
         Ok(())
+    }
+
+    /// Whether there is something for TLS among them that makes no sense: at a place without TLS, or a key without a certificate.
+    ///
+    /// # Errors
+    /// `EINVAL` where there is.
+    pub(crate) fn check(&self, has_tls: bool) -> Result<()> {
+        let given = [("cert", &self.cert), ("key", &self.key), ("ca", &self.ca)];
+        let given = given.iter().find(|(_, file)| file.is_some()).map(|(key, _)| *key);
+        match given {
+            Some(key) if !has_tls => Err(Errno::EINVAL.because(format!(
+                "option {key}: it is about TLS, which wire://HOST/ has; ssh and sockets of this machine know the other side by themselves"
+            ))),
+            _ if self.key.is_some() && self.cert.is_none() => {
+                Err(Errno::EINVAL.because("option key: it is the key of a certificate, which cert=FILE has to name"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -117,16 +167,26 @@ mod tests {
     #[test]
     fn options_are_taken_those_of_ssh_are_passed_on_and_others_are_refused() {
         let mut options = Options::default();
-        for (key, value) in
-            [("tree", "/srv"), ("timeout", "3"), ("IdentityFile", "/k"), ("ssh_command", "ssh -v")]
-        {
+        for (key, value) in [
+            ("tree", "/srv"),
+            ("timeout", "3"),
+            ("IdentityFile", "/k"),
+            ("ssh_command", "ssh -v"),
+            ("cacert", "c"),
+        ] {
             assert_eq!(options.set(key, value), Ok(()), "{key}");
         }
         assert_eq!(options.ssh, [("IdentityFile".to_owned(), "/k".to_owned())]);
         assert_eq!(options.ssh_command, ["ssh", "-v"]);
-        for (key, value, word) in
-            [("port", "22", "ssh://HOST:PORT/"), ("command", "", "command"), ("x", "", "tree")]
-        {
+        assert!(options.ca.as_ref().is_some_and(|file| file.is_absolute()));
+        assert!(options.check(true).is_ok() && options.check(false).is_err());
+        options.set("key", "k").unwrap();
+        assert!(options.check(true).unwrap_err().to_string().contains("cert=FILE"));
+        for (key, value, word) in [
+            ("port", "22", "ssh://HOST:PORT/"),
+            ("command", "", "command"),
+            ("x", "", "outrigger drivers wire"),
+        ] {
             let refused = Options::default().set(key, value).unwrap_err().to_string();
             assert!(refused.contains(word), "{refused}");
         }

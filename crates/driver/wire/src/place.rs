@@ -2,6 +2,8 @@
 //! Where a tree is served, and connections to there.
 
 use crate::options::Options;
+use crate::tls;
+use outrigger_core::wire::peer::PORT;
 use outrigger_core::{BoxFuture, Errno, Error, Result};
 use outrigger_toolkit_remote::{Authority, Carrier, SshCommand, SshProcess, within};
 use std::io::IsTerminal;
@@ -15,6 +17,8 @@ use tokio::net::UnixStream;
 pub(crate) enum Place {
     /// At a socket of this machine.
     Unix(PathBuf),
+    /// At a port of a host, over TLS.
+    Tls { host: String, port: u16 },
     /// By a process that ssh starts at a host.
     Ssh { host: String, port: Option<u16> },
 }
@@ -80,7 +84,7 @@ impl Carrier for Silent {
 }
 
 impl Place {
-    /// What follows `wire:`: `unix:` and the path of a socket with its slashes as `%2F`.
+    /// What follows `wire:`: `unix:` and the path of a socket with its slashes as `%2F`, or `HOST[:PORT]`.
     pub(crate) fn wire(at: &str) -> Result<Self> {
         match at.strip_prefix("unix:") {
             Some(path) => {
@@ -88,9 +92,15 @@ impl Place {
                 let path = Authority::parse(&format!("{path}@host"))?.user.unwrap_or_default();
                 Ok(Place::Unix(path.into()))
             }
-            None => Err(Errno::EINVAL.because(format!(
-                "wire://{at}: trees are served at sockets of this machine (wire:unix:PATH) and by way of ssh (ssh://HOST/PATH)"
-            ))),
+            None => {
+                let Authority { host, port, user, .. } = Authority::parse(at)?;
+                if user.is_some() {
+                    return Err(Errno::EINVAL.because(format!(
+                        "wire://{host}/ has no users: the server knows this client by the certificate of the option cert=FILE"
+                    )));
+                }
+                Ok(Place::Tls { host, port: port.unwrap_or(PORT) })
+            }
         }
     }
 
@@ -107,10 +117,17 @@ impl Place {
         Ok(Place::Ssh { host, port })
     }
 
+    /// Whether TLS protects it.
+    pub(crate) fn has_tls(&self) -> bool {
+        matches!(self, Place::Tls { .. })
+    }
+
     /// As a LOCATION has it.
     fn shown(&self) -> String {
         match self {
             Place::Unix(path) => format!("wire:unix:{}", path.display()),
+            Place::Tls { host, port: PORT } => format!("wire://{}/", bracketed(host)),
+            Place::Tls { host, port } => format!("wire://{}:{port}/", bracketed(host)),
             Place::Ssh { host, port: Some(port) } => format!("ssh://{host}:{port}/"),
             Place::Ssh { host, port: None } => format!("ssh://{host}/"),
         }
@@ -132,9 +149,15 @@ impl Place {
                     carrier: Box::new(Silent),
                 })
             }
+            Place::Tls { host, port } => tls::connect(host, *port, options).await,
             Place::Ssh { host, port } => start(host, *port, options),
         }
     }
+}
+
+/// A host as an authority has it.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
 /// Starts ssh, and outrigger at the host.
@@ -177,6 +200,7 @@ fn advised(place: &Place, error: Error) -> Error {
             .errno
             .because(format!("{}: {}; `ssh {host}` shows the key and asks whether it is right", place.shown(), why.trim_end_matches('.'))),
         Place::Ssh { .. } => error.errno.because(format!("{}: {why}", place.shown())),
+        Place::Tls { .. } => error.errno.because(format!("{}: {why}", place.shown())),
         Place::Unix(_) => error,
     }
 }
@@ -188,7 +212,16 @@ mod tests {
     #[test]
     fn places_are_sockets_and_hosts() {
         assert_eq!(Place::wire("unix:%2Frun%2Fa%20b"), Ok(Place::Unix("/run/a b".into())));
-        assert!(Place::wire("host").unwrap_err().to_string().contains("ssh://HOST/PATH"));
+        let tls = |host: &str, port| Ok(Place::Tls { host: host.into(), port });
+        for (at, place, shown) in [
+            ("h", tls("h", PORT), "wire://h/"),
+            ("h:7", tls("h", 7), "wire://h:7/"),
+            ("[::1]:7", tls("::1", 7), "wire://[::1]:7/"),
+        ] {
+            assert_eq!(Place::wire(at), place);
+            assert_eq!(place.map(|place| place.shown()), Ok(shown.to_owned()));
+        }
+        assert!(Place::wire("u@h").unwrap_err().to_string().contains("cert=FILE"));
         let ssh = |host: &str, port| Ok(Place::Ssh { host: host.into(), port });
         assert_eq!(Place::ssh("u@h:22"), ssh("u@h", Some(22)));
         assert_eq!(Place::ssh("h"), ssh("h", None));

@@ -73,7 +73,7 @@ fn tests_may_use(user: &Area, target: &Area) -> bool {
 fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
     use Area::{
         Cli, Client, Core, CoreDerive, Door, Driver, Guard, Host, Kernel, Layer, Mux, Proto, Remote, Runtime,
-        Serve, Succession, Testing, Xtask,
+        Serve, Succession, Testing, Tls, Xtask,
     };
     match (user, target) {
         // No crate may link GPL code or the programs of tests and chores.
@@ -81,16 +81,18 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (Testing, _) => true,
         (_, Testing) => false,
         (Core, CoreDerive)
-        | (Client | Remote | Runtime | Serve | Succession, Core)
+        | (Client | Remote | Runtime | Serve | Succession | Tls, Core)
         | (Proto(_), Proto(_)) => true,
         // Who asks at a terminal, and reads files with passwords; who makes many remote procedure calls at once.
         (Remote, Host | Mux) => true,
+        // Both sides of a connection have keys.
+        (Tls, Host) | (Remote, Tls) => true,
         (Remote, Proto(codec)) => codec == "xdr",
         // A driver that serves mounts by itself.
         (Kernel, Core | Proto(_) | Layer(_) | Succession) => true,
         (Kernel, Door(name)) => name == "fuse",
         (
-            Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Host | Remote | Serve | Succession
+            Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Host | Remote | Serve | Succession | Tls
             | Kernel | Xtask,
             _,
         ) => false,
@@ -100,7 +102,7 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (Door(name) | Driver(name), Proto(codec)) => name == codec || SHARED_CODECS.contains(&(dir, codec)),
         (Driver(name), Succession) => name == "kernel",
         // Clients of a network.
-        (Door(_), Serve) => true,
+        (Door(_), Serve | Tls) => true,
         // Programs name files by paths there, and no kernel resolves them.
         (Door(name), Client) => name == "intercept",
         (Door(_) | Driver(_) | Layer(_), Core) | (Driver(_), Mux | Remote) => true,
@@ -117,7 +119,7 @@ fn allowance(area: &Area) -> &'static str {
         }
         Area::Proto(_) => "a codec may use other codecs only, and no core",
         Area::Door(_) => {
-            "a door may use the core, crates/host, crates/serve and its own codec only (intercept: the client, too)"
+            "a door may use the core, crates/host, crates/serve, crates/tls and its own codec only (intercept: the client, too)"
         }
         Area::Driver(_) => {
             "a driver may use the core, crates/host, its own codec, the multiplexer and the toolkit for servers only"
@@ -126,8 +128,9 @@ fn allowance(area: &Area) -> &'static str {
         Area::Client | Area::Runtime | Area::Serve | Area::Succession => {
             "the client, the runtime, the toolkit of doors and the succession may use the core only"
         }
+        Area::Tls => "the toolkit for TLS may use the core and crates/host only",
         Area::Remote => {
-            "the toolkit for servers may use the core, crates/host, the multiplexer and the codec of remote procedure calls only"
+            "the toolkit for servers may use the core, crates/host, crates/tls, the multiplexer and the codec of remote procedure calls only"
         }
         Area::Kernel => "kernel/ may use the core, codecs, layers, the succession and the FUSE door only",
         Area::Guard | Area::Cli | Area::Testing => {
@@ -168,6 +171,10 @@ mod tests {
             ("crates/door/nfs", "crates/proto/nfs3", true),
             ("crates/door/ninep", "crates/serve", true),
             ("crates/serve", "crates/core", true),
+            ("crates/door/wire", "crates/tls", true),
+            ("crates/remote", "crates/tls", true),
+            ("crates/tls", "crates/host", true),
+            ("crates/tls", "crates/serve", false),
             ("crates/serve", "crates/door/nfs", false),
             ("crates/driver/ftp", "crates/serve", false),
             ("crates/door/fuse", "crates/driver/mem", false),

@@ -114,6 +114,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "outrigger serve 9p --listen 0.0.0.0 --allow 192.0.2.0/24 --insecure --export /music=/srv/music --export-options /music=ro",
         ],
     ),
+    (
+        "serve wire",
+        &[
+            "outrigger serve wire --listen unix:/run/user/1000/tree /srv/tree",
+            "outrigger serve wire --listen 0.0.0.0 --tls-cert host.pem --tls-key host.key --tls-client-ca clients.pem /srv/tree",
+            "outrigger serve wire --read-only --listen 0.0.0.0 --tls-cert host.pem --tls-key host.key --tls-client-ca ca.pem --allow-client a.example /srv/tree",
+        ],
+    ),
     ("umount", &["outrigger umount /mnt"]),
     ("status", &["outrigger status", "outrigger --json status /mnt", "outrigger status --metrics"]),
     ("trace", &["outrigger trace /mnt", "outrigger --json trace /mnt"]),

@@ -3,6 +3,7 @@
 
 pub mod common;
 mod exports;
+mod listen;
 pub mod nfs;
 mod ninep;
 mod socket;
@@ -30,7 +31,7 @@ enum By {
     /// Export trees by 9P, to Linux' mount(8), virtual machines and Plan 9; stays in the foreground.
     #[command(name = "9p")]
     NineP(ninep::NineP),
-    /// Serve a tree to other processes of outrigger: those of this machine, and by way of ssh.
+    /// Serve a tree to other processes of outrigger: those of this machine, by way of ssh, and by TLS.
     Wire(wire::Wire),
 }
 

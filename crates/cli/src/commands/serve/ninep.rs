@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger serve 9p`: trees by 9P.
 
-use super::common::{
-    BACKLOG, Export, Exports, PATIENCE, address, announce, attend, bound, checked, host, quoted,
-};
-use super::socket::{Named, named};
+use super::common::{BACKLOG, Export, Exports, PATIENCE, announce, attend, checked, host, quoted};
+use super::listen::Listen;
 use crate::context::Context;
 use crate::logging;
 use crate::messages::output_failed;
@@ -17,15 +15,12 @@ use outrigger_layer_simulate::Simulate;
 use rustix::net::listen;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs;
 use std::hash::Hash;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
 /// What is said without being asked for: who was refused, and requests that failed.
@@ -48,36 +43,12 @@ pub struct NineP {
     exports: Exports,
     /// Listen at this address, port, or both, or at the socket unix:PATH of this machine, to which only this user and the superuser
     /// can connect. A port alone is one of 127.0.0.1; port 0 takes any that is free.
-    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", default_value = "127.0.0.1:564")]
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", default_value = "127.0.0.1:564", value_parser = listen_at)]
     listen: Listen,
 }
 
-/// Where clients connect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Listen {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
-
-impl FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("unix:") {
-            Some("") => Err("the path of a socket is missing, as in unix:/run/user/1000/9p".to_owned()),
-            Some(path) => Ok(Listen::Unix(path.into())),
-            None => address(text, PORT).map(Listen::Tcp),
-        }
-    }
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Listen::Tcp(address) => write!(f, "{address}"),
-            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
+fn listen_at(text: &str) -> Result<Listen, String> {
+    Listen::parse(text, PORT)
 }
 
 impl NineP {
@@ -87,12 +58,7 @@ impl NineP {
         context.trees.runtime.serve();
         let cannot = |error: &Error| Failure::new(format!("cannot listen at {}: {error}", self.listen));
         // The address is the least that can be missing. Clients come when nothing can be missing any more.
-        let socket = match &self.listen {
-            Listen::Tcp(address) => bound(*address).map_err(io::Error::from),
-            Listen::Unix(path) => named(path),
-        };
-        let socket = socket.map_err(|error| cannot(&error.into()))?;
-        let _named = if let Listen::Unix(path) = &self.listen { Some(Named(path)) } else { None };
+        let (socket, _named) = self.listen.socket().map_err(|error| cannot(&error.into()))?;
         let exports = self.exports.open(context)?;
         let trees = exports.iter().map(|export| tree(context, export));
         let trees = trees.collect::<Result<Vec<_>, _>>()?;
@@ -214,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_command_for_a_client_names_the_server_as_mount_takes_it() {
-        let shown = |listen: &str, path, any_port| mount(&listen.parse().unwrap(), path, any_port);
+        let shown = |listen: &str, path, any_port| mount(&listen_at(listen).unwrap(), path, any_port);
         let options = "version=9p2000.L,msize=1048576,aname=/";
         let expected = format!("mount -t 9p -o trans=tcp,port=7,privport,{options} 192.0.2.1 DIR");
         assert_eq!(shown("192.0.2.1:7", "/", false), expected);

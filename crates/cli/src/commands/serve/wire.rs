@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger serve wire`: a tree by the messages of the core, to other processes of Outrigger.
 
-use super::common::{BACKLOG, PATIENCE, store};
+use super::common::{BACKLOG, PATIENCE, host, store};
 use super::exports::Whom;
+use super::listen::Listen;
 use super::nfs::{end, stack};
-use super::socket::{Named, named};
 use crate::context::Context;
 use crate::logging;
 use crate::messages::output_failed;
@@ -12,23 +12,24 @@ use crate::status::Failure;
 use crate::trees;
 use clap::Args;
 use outrigger_core::{Credentials, Groups};
-use outrigger_door_wire::{Options, Server};
+use outrigger_door_wire::{ALPN, Acceptor, Options, PORT, Server, Terms};
 use outrigger_guard::tell_manager;
 use rustix::net::listen;
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// What is said without being asked for.
-const MESSAGES: &str = "outrigger_door_wire=warn,outrigger_toolkit_serve=warn";
+/// What is said without being asked for: also who connects by the network.
+const MESSAGES: &str = "outrigger_door_wire=warn,outrigger_door_wire::network=info,outrigger_toolkit_serve=warn,outrigger_toolkit_tls=info";
 
 /// Arguments of `serve wire`.
 ///
-/// The other side is ssh://HOST/PATH, which starts this command at HOST by itself, or wire:unix:PATH. Requests are made as the user who runs
-/// this command. When another program changes a directory of this machine, clients drop what they have cached of it (inotify(7)).
+/// The other side is ssh://HOST/PATH, which starts this command at HOST by itself, wire:unix:PATH, or wire://HOST/PATH. Requests are made as
+/// the user who runs this command: whoever may connect can do with the tree what that user can, or only read it with --read-only. When another program changes a directory of this machine, clients drop what they have cached of it (inotify(7)).
 #[derive(Debug, Args)]
 pub struct Wire {
     /// The tree.
@@ -37,9 +38,13 @@ pub struct Wire {
     /// Serve one client on standard input and output, and end with it: what ssh://HOST/PATH starts at HOST.
     #[arg(long, conflicts_with = "listen")]
     stdio: bool,
-    /// Listen at a socket of this machine, as in unix:/run/user/1000/tree. Only its user may connect; chmod(1) lets others in.
-    #[arg(long, value_name = "unix:PATH", value_parser = socket, required_unless_present = "stdio")]
-    listen: Option<PathBuf>,
+    /// Listen at a socket of this machine, as in unix:/run/user/1000/tree, to which only its user may connect; chmod(1) lets others in. Or
+    /// at this address, port, or both, for clients that show a certificate: wire://HOST/PATH. A port alone is one of 127.0.0.1, an
+    /// address alone has port 4564; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", value_parser = listen_at, required_unless_present = "stdio")]
+    listen: Option<Listen>,
+    #[command(flatten)]
+    tls: Tls,
     /// As whom requests are made: `all` as the user who runs this command, `none` as whom the client says, which only root can do.
     #[arg(long, value_name = "WHO", default_value = "all")]
     squash: Whom,
@@ -51,21 +56,77 @@ pub struct Wire {
     options: Vec<String>,
 }
 
-fn socket(text: &str) -> Result<PathBuf, String> {
-    match text.strip_prefix("unix:") {
-        Some(path) if !path.is_empty() => Ok(path.into()),
-        _ => Err("unix:PATH is expected: a socket of this machine. By the network, clients name ssh://HOST/PATH, which starts \
-                  `outrigger serve wire --stdio` there"
-            .to_owned()),
+/// Who connects by TCP.
+#[derive(Debug, Args)]
+struct Tls {
+    /// By TCP: the certificate of this server, in PEM, with those that lead to its authority behind it. When it or one of the other files
+    /// was changed, they are read again for the connections that come then.
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// By TCP: the key of that, in PEM, which only its owner can read.
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// By TCP: let in clients whose certificates are signed by one of those in FILE, in PEM, or are in it themselves.
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+    /// By TCP: let in only clients whose certificates have this name: that of a host, an address, a URI, a mail address or a common name; can be
+    /// repeated.
+    #[arg(long, value_name = "NAME")]
+    allow_client: Vec<String>,
+}
+
+impl Tls {
+    /// What TCP needs; `None` for other streams, where it means nothing.
+    ///
+    /// # Errors
+    /// A sentence about what is missing, or is there in vain.
+    fn terms(&self, is_tcp: bool) -> Result<Option<Terms>, Failure> {
+        let files = [("cert", &self.tls_cert), ("key", &self.tls_key), ("client-ca", &self.tls_client_ca)];
+        if !is_tcp {
+            let given =
+                files.iter().find(|(_, file)| file.is_some()).map(|(name, _)| format!("--tls-{name}"));
+            let given =
+                given.or_else(|| (!self.allow_client.is_empty()).then(|| "--allow-client".to_owned()));
+            return match given {
+                Some(option) => Err(Failure::serious(format!(
+                    "{option}: it is for --listen ADDRESS:PORT, where there is TLS"
+                ))),
+                None => Ok(None),
+            };
+        }
+        match (&self.tls_cert, &self.tls_key, &self.tls_client_ca) {
+            (Some(cert), Some(key), Some(client_ca)) => Ok(Some(Terms {
+                cert: cert.clone(),
+                key: key.clone(),
+                client_ca: client_ca.clone(),
+                allowed: self.allow_client.clone(),
+                protocol: ALPN,
+            })),
+            _ => {
+                let missing = files.iter().filter(|(_, file)| file.is_none());
+                let missing: Vec<String> = missing.map(|(name, _)| format!("--tls-{name} FILE")).collect();
+                Err(Failure::serious(format!(
+                    "by TCP a client has to show who it is, by a certificate, and so has the server: {} missing. Without certificates, \
+                     clients name ssh://HOST/PATH, which starts `outrigger serve wire --stdio` there",
+                    missing.join(" and ") + if missing.len() == 1 { " is" } else { " are" }
+                )))
+            }
+        }
     }
+}
+
+fn listen_at(text: &str) -> Result<Listen, String> {
+    Listen::parse(text, PORT)
 }
 
 impl Wire {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         context.options().allow("serve", &self.options, "")?;
+        let terms = self.tls.terms(matches!(self.listen, Some(Listen::Tcp(_))))?;
         logging::start_by_default(MESSAGES);
         context.trees.runtime.serve();
         let one_user = self.one_user()?;
+        let acceptor = terms.map(Acceptor::new).transpose().map_err(|error| Failure::serious(error.why()))?;
         let mut options = self.options.clone();
         if trees::guards_itself(&context.trees, &self.location, &options) {
             options.push("guard".to_owned());
@@ -85,7 +146,7 @@ impl Wire {
             directory: directory(&self.location),
         };
         let served = match &self.listen {
-            Some(path) => self.listen(context, serving, path),
+            Some(at) => self.listen(context, serving, (at, acceptor)),
             None => stdio(context, serving),
         };
         let ended = [served, end(context, &closes), store(context, &tree), context.trees.changed.close()];
@@ -111,23 +172,31 @@ impl Wire {
         }
     }
 
-    fn listen(&self, context: &Context, serving: Options, path: &Path) -> Result<(), Failure> {
+    fn listen(
+        &self,
+        context: &Context,
+        serving: Options,
+        (at, acceptor): (&Listen, Option<Acceptor>),
+    ) -> Result<(), Failure> {
         let cannot = |error: io::Error| {
-            Failure::new(format!(
-                "cannot listen at unix:{}: {}",
-                path.display(),
-                outrigger_core::Error::from(error)
-            ))
+            Failure::new(format!("cannot listen at {at}: {}", outrigger_core::Error::from(error)))
         };
-        let socket = named(path).map_err(cannot)?;
-        let _named = Named(path);
+        let (socket, _named) = at.socket().map_err(cannot)?;
         listen(&socket, BACKLOG).map_err(|errno| cannot(errno.into()))?;
-        let listener = UnixListener::from(socket);
         context.trees.runtime.handle().block_on(async {
             let server = Server::new(serving).map_err(|error| Failure::serious(error.to_string()))?;
-            self.announce(context, path).map_err(output_failed)?;
-            tell_manager("READY=1");
-            let listened = context.cancel.unless_raised(server.listen(listener)).await;
+            let listened = match acceptor {
+                Some(acceptor) => {
+                    let listener = TcpListener::from(socket);
+                    let at = listener.local_addr().map_err(cannot)?;
+                    self.ready(context, &Listen::Tcp(at)).map_err(output_failed)?;
+                    context.cancel.unless_raised(server.listen_tls(listener, acceptor)).await
+                }
+                None => {
+                    self.ready(context, at).map_err(output_failed)?;
+                    context.cancel.unless_raised(server.listen(UnixListener::from(socket))).await
+                }
+            };
             listened.unwrap_or(Ok(())).map_err(cannot)?;
             tell_manager("STOPPING=1");
             server.close(PATIENCE).await;
@@ -135,17 +204,25 @@ impl Wire {
         })
     }
 
-    fn announce(&self, context: &Context, path: &Path) -> io::Result<()> {
-        let (address, location) = (format!("unix:{}", path.display()), self.location.to_string_lossy());
+    /// Says where clients can connect.
+    fn ready(&self, context: &Context, at: &Listen) -> io::Result<()> {
+        let (address, location) = (at.to_string(), self.location.to_string_lossy());
+        let open = match at {
+            Listen::Tcp(at) if at.port() == PORT => format!("wire://{}/", host(at.ip())),
+            Listen::Tcp(at) => format!("wire://{}:{}/", host(at.ip()), at.port()),
+            Listen::Unix(_) => format!("wire:{address}"),
+        };
+        let options = if matches!(at, Listen::Tcp(_)) { "--opt cert=FILE,key=FILE " } else { "" };
         let line = match context.json {
-            true => json!({ "address": address, "location": location, "open": format!("wire:{address}") })
-                .to_string(),
-            false => format!("{address} serves {location}\n    outrigger ls wire:{address}"),
+            true => json!({ "address": address, "location": location, "open": open }).to_string(),
+            false => format!("{address} serves {location}\n    outrigger {options}ls {open}"),
         };
         let mut out = io::stdout().lock();
         // In one write: a reader may close the pipe after the first line.
         out.write_all(format!("{line}\n").as_bytes())?;
-        out.flush()
+        out.flush()?;
+        tell_manager("READY=1");
+        Ok(())
     }
 }
 
