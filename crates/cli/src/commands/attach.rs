@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger attach` and `outrigger detach`: trees for a program that runs.
 
-use super::run::via::{Via, client, serve};
+use super::run::via::{Via, client, serve, stored};
 use super::run::{CLOSE_DEADLINE, POLL, Trees, is_in, session, tree};
 use crate::context::Context;
 use crate::run::Run;
@@ -101,21 +101,20 @@ impl Run for Attach {
         let urls = self.trees.urls_of(&prefixes);
         let tree = tree(context, map, Self::NAME)?;
         let launch = Launch { prefixes, start: Start::Process(process) };
-        match begin(via, &launch, process).map_err(refused)? {
-            Begun::Namespace(launched) => in_namespace(context, &tree, launched, process)?,
+        let stored = match begin(via, &launch, process).map_err(refused)? {
+            Begun::Namespace(launched) => in_namespace(context, &tree, launched, process),
             Begun::Seccomp(kept) => {
                 let client = client(context, &tree, Groups::UNKNOWN);
                 let view = View { prefixes: &launch.prefixes, urls, client, apart: None };
                 let notified = serve(view, (Caught::Filtered(kept), Self::NAME), false)?;
-                answer(&notified, process).map_err(|error| refused(Error::from(error).to_string()))?;
-                let lost = notified.finish();
-                if !lost.is_empty() {
-                    return Err(Failure::serious(lost.join("; ")));
-                }
+                let answered = answer(&notified, process);
+                let answered = answered.map_err(|error| refused(Error::from(error).to_string()));
+                stored(notified).and(answered)
             }
-        }
+        };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
-        tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience))
+        let closed = tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience));
+        stored.and(closed)
     }
 }
 

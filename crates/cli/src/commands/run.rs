@@ -197,15 +197,15 @@ impl crate::run::Run for Run {
             let client = via::client(context, seen.trees(), Groups::UNKNOWN);
             Ok::<_, Failure>(View { prefixes: &launch.prefixes, urls, client, apart: apart.transpose()? })
         };
-        let status = match begun {
-            Begun::Namespace(launched) => serve(context, &seen, launched)?,
+        let (status, stored) = match begun {
+            Begun::Namespace(launched) => (serve(context, &seen, launched)?, Ok(())),
             Begun::Seccomp(filtered) => via::answer_filtered(context, view()?, filtered, self.verbose)?,
             Begun::Ptrace(traced) => via::answer_traced(context, view()?, traced, self.verbose)?,
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
-        // What is lost is said; the status is that of the program, unless it was content with everything.
+        // What is lost is said. The status is that of the program, but for 0.
         let closed = seen.many().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience));
-        let closed = closed.and(audit.map_or(Ok(()), Audit::end));
+        let closed = stored.and(closed).and(audit.map_or(Ok(()), Audit::end));
         let code = code(status);
         if code != 0 || closed.is_ok() {
             context.end_with(code);

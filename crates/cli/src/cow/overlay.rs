@@ -14,8 +14,10 @@ use super::place::Place;
 use super::shown;
 use crate::status::Failure;
 use outrigger_core::{Errno, Error};
+use rustix::fs::{Mode, OFlags, open};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -287,13 +289,26 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     if !metadata.is_dir() {
         return gone(fs::remove_file(path));
     }
-    if metadata.mode() & 0o700 != 0o700 {
-        fs::set_permissions(path, Permissions::from_mode(0o700))?;
+    gone(fs::remove_dir_all(path).or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => permit(path).and_then(|()| fs::remove_dir_all(path)),
+        _ => Err(error),
+    }))
+}
+
+/// Lets the owner of a directory, and of those in it, do everything there. Others may put symbolic links in their places meanwhile: none is
+/// followed.
+fn permit(path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = open(path, flags, Mode::empty())?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(&path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            permit(&entry.path())?;
+        }
     }
-    for entry in fs::read_dir(path)? {
-        remove_tree(&entry?.path())?;
-    }
-    gone(fs::remove_dir(path))
+    Ok(())
 }
 
 #[cfg(test)]

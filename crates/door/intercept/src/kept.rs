@@ -23,7 +23,7 @@ use std::time::Duration;
 pub(crate) const ATTACH_TO: &[u8] = b"a";
 /// Said by a process that connects, by the keeper to the server, and by the server to the keeper: no trees are shown any more.
 pub(crate) const DETACH: &[u8] = b"d";
-/// Said by the server after that: what programs wrote is stored.
+/// Said after that, by the server to the keeper and by this to who wanted it: what programs wrote is stored.
 pub(crate) const STORED: &[u8] = b"s";
 /// What a server says first of what it shows: whether others may go on without it.
 const OPEN: &str = "open";
@@ -213,13 +213,16 @@ impl Shows {
 /// takes long, `tell` is called.
 ///
 /// # Errors
-/// A sentence when that takes too long.
+/// A sentence when that takes too long, or the server dies meanwhile.
 pub fn detach_kept(pid: u32, tell: impl FnOnce()) -> Result<bool, String> {
     let Some(keeper) = connect(pid) else { return Ok(false) };
     send_with(&keeper, DETACH, &[]).map_err(failed("the keeper"))?;
     let is_done = |limit| {
         set_socket_timeout(&keeper, Timeout::Recv, Some(limit)).map_err(failed("the keeper"))?;
-        Ok::<_, String>(receive_with(&keeper, &mut [0; 1], RecvFlags::empty()).is_ok())
+        match receive_with(&keeper, &mut [0; 1], RecvFlags::empty()) {
+            Ok((0, _)) => Err("its server died before it had stored what programs wrote".to_owned()),
+            received => Ok(received.is_ok()),
+        }
     };
     if is_done(SOON)? {
         return Ok(true);

@@ -156,13 +156,16 @@ impl Program {
     }
 }
 
+/// How a program ended, and whether all that programs wrote is stored.
+type Answered = (ExitStatus, Result<(), Failure>);
+
 /// Answers the calls of a program that is under a filter, and of what it starts, until all have ended.
 pub fn answer_filtered(
     context: &Context,
     view: View<'_>,
     filtered: Filtered,
     verbose: bool,
-) -> Result<ExitStatus, Failure> {
+) -> Result<Answered, Failure> {
     // Where only ancestors may look at a process (yama(5)), this one has to be that of all.
     set_child_subreaper(Some(Pid::INIT)).map_err(|error| failed(error.into()))?;
     let Filtered { child, listener, waiting, gate } = filtered;
@@ -179,7 +182,7 @@ pub fn answer_traced(
     view: View<'_>,
     traced: Traced,
     verbose: bool,
-) -> Result<ExitStatus, Failure> {
+) -> Result<Answered, Failure> {
     let Traced { tracer, pid, waiting } = traced;
     let caught = Caught::Traced(Arc::clone(&tracer));
     let begin = || serve(view, (caught, COMMAND), false);
@@ -192,7 +195,7 @@ fn answer(
     begin: impl FnOnce() -> Result<Notified, Failure>,
     (mut program, pid, waiting): (Program, u32, Waiting),
     verbose: bool,
-) -> Result<ExitStatus, Failure> {
+) -> Result<Answered, Failure> {
     let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
     allow_descriptors();
     let notified = begin()?;
@@ -214,10 +217,17 @@ fn answer(
     if verbose {
         let _ = writeln!(io::stderr(), "outrigger run: {}", answered(notified.counts()));
     }
-    let lost = notified.finish();
-    match &lost[..] {
-        [] => Ok(status),
-        _ => Err(Failure::serious(lost.join("; "))),
+    Ok((status, stored(notified)))
+}
+
+/// Stores what programs have written.
+///
+/// # Errors
+/// What could not be stored, and where it is.
+pub fn stored(notified: Notified) -> Result<(), Failure> {
+    match &notified.finish()[..] {
+        [] => Ok(()),
+        lost => Err(Failure::serious(lost.join("; "))),
     }
 }
 

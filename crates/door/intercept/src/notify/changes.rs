@@ -125,7 +125,7 @@ impl Server {
             }
             os(renameat_with(CWD, &real, CWD, &to_real, rustix::fs::RenameFlags::empty()))
         })?;
-        self.mirror.contents.moved(&real, &to_real)?;
+        self.mirror.contents.moved(&real, &to_real, flags.contains(RenameFlags::EXCHANGE))?;
         if let Ok(content) = self.mirror.content(&to_real) {
             lock(&content).path = to.path.clone();
         }

@@ -9,7 +9,7 @@ use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{Stat, fstat, ftruncate, readlink, symlink};
+use rustix::fs::{Stat, fstat, fsync, ftruncate, readlink, rename, symlink};
 use rustix::io::{pread, pwrite};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex};
 
 /// How much is read at once when content is stored.
 const PIECE: usize = 1 << 20;
+/// The name of a note that takes the place of another one; all others are numbers.
+const MOVED: &str = "moved";
 
 /// What tells whether the content of a file in the tree is another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +191,7 @@ impl Content {
             return Ok(());
         }
         let is_gone = self.is_removed || os(fstat(&writing.copy))?.st_nlink == 0;
-        if is_gone && writing.file.attr().map_or(true, |attr| attr.nlink == 0) {
+        if is_gone && writing.is_removed()? {
             // Its names were removed, and no program can open it any more.
             return Ok(());
         }
@@ -251,16 +253,32 @@ impl Writing {
         Ok((hash.finish(), self.file.attr()?))
     }
 
-    /// Whether no program has it open for writing any more, or mapped: the kernel grants no lease for reading otherwise.
-    fn is_closed(&self) -> bool {
-        let lease = |kind: libc::c_int| {
-            // SAFETY: the call takes numbers.
-            unsafe { libc::fcntl(self.copy.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
-        };
-        let is_closed = lease(F_RDLCK);
-        lease(libc::F_UNLCK);
-        is_closed
+    /// Whether the file has no name in the tree.
+    ///
+    /// # Errors
+    /// When that is not known.
+    fn is_removed(&self) -> Result<bool> {
+        match self.file.attr() {
+            Ok(attr) => Ok(attr.nlink == 0),
+            Err(error) if [Errno::ENOENT, Errno::ESTALE].contains(&error.errno) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
+
+    fn is_closed(&self) -> bool {
+        is_closed(&self.copy)
+    }
+}
+
+/// Whether no program has a file open for writing any more, or mapped: the kernel grants no lease for reading otherwise.
+pub(crate) fn is_closed(file: &impl AsRawFd) -> bool {
+    let lease = |kind: libc::c_int| {
+        // SAFETY: the call takes numbers.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
+    };
+    let is_closed = lease(F_RDLCK);
+    lease(libc::F_UNLCK);
+    is_closed
 }
 
 /// What is known of the contents of all copies, by their inode numbers.
@@ -328,18 +346,22 @@ impl Contents {
         self.of(found).is_some_and(|content| content.try_lock().map_or(true, |content| content.is_written()))
     }
 
-    /// Copies were moved: notes lead to where they are.
-    pub(crate) fn moved(&self, from: &Path, to: &Path) -> Result<()> {
-        for entry in std::fs::read_dir(&self.notes)? {
+    /// Copies were moved: notes lead to where they are. With `exchanged`, what was at `to` is at `from`.
+    pub(crate) fn moved(&self, from: &Path, to: &Path, exchanged: bool) -> Result<()> {
+        // Those that are changed may come once more otherwise.
+        for entry in std::fs::read_dir(&self.notes)?.collect::<Vec<_>>() {
             let note = entry?.path();
             // One that is gone meanwhile is of content that is stored.
             let Ok(real) = std::fs::read_link(&note) else { continue };
-            if let Ok(below) = real.strip_prefix(from) {
-                let place = if below.as_os_str().is_empty() { to.to_owned() } else { to.join(below) };
-                if std::fs::remove_file(&note).is_ok() {
-                    os(symlink(&place, &note))?;
-                }
-            }
+            let place = match exchanged {
+                true => replaced(&real, from, to).or_else(|| replaced(&real, to, from)),
+                false => replaced(&real, from, to),
+            };
+            let Some(place) = place else { continue };
+            // In one step: the process may be killed.
+            let new = self.notes.join(MOVED);
+            os(symlink(&place, &new))?;
+            os(rename(&new, &note))?;
         }
         Ok(())
     }
@@ -434,8 +456,8 @@ impl Contents {
         })
     }
 
-    /// Stores everything that is left. What cannot be stored goes to the directory `keep`; answers what was lost to the trees. With
-    /// `early`, programs go on: what they have open for writing is lost, too.
+    /// Stores everything that is left. What cannot be stored goes to the directory `keep`, or stays where it is if that cannot take it, and
+    /// a note with it; answers what was lost to the trees. With `early`, programs go on: what they have open for writing is lost, too.
     pub(crate) fn finish(&self, keep: &Path, early: bool) -> Vec<String> {
         let all: Vec<_> = lock(&self.all).values().cloned().collect();
         let mut lost = Vec::new();
@@ -446,23 +468,43 @@ impl Contents {
                 .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
             if let (Err(error), Some(writing)) = (stored, &content.writing) {
                 let path = String::from_utf8_lossy(&content.path).into_owned();
-                lost.push(match kept(keep, &path, &writing.copy) {
-                    Ok(place) => format!(
+                match kept(keep, &path, &writing.copy) {
+                    Ok(place) => lost.push(format!(
                         "'{path}' is not stored: {error}; what was written is in '{}'",
                         place.display()
-                    ),
-                    Err(why) => format!(
-                        "'{path}' is lost: {error}; and it cannot be kept in '{}': {why}",
-                        keep.display()
-                    ),
-                });
+                    )),
+                    Err(why) => {
+                        lost.push(unkept(&path, &error, writing, (keep, &why)));
+                        continue;
+                    }
+                }
             } else if early && content.writing.as_ref().is_some_and(|writing| !writing.is_closed()) {
                 let path = String::from_utf8_lossy(&content.path);
                 lost.push(format!("'{path}' is open for writing: what is written to it from now on is lost"));
             }
-            content.writing = None;
+            if let Some(writing) = content.writing.take() {
+                let _ = std::fs::remove_file(writing.note);
+            }
         }
         lost
+    }
+}
+
+/// The path of what was moved with a directory, or is that itself.
+fn replaced(real: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
+    let below = real.strip_prefix(from).ok()?;
+    Some(if below.as_os_str().is_empty() { to.to_owned() } else { to.join(below) })
+}
+
+/// What is said of content that is neither stored nor kept.
+fn unkept(path: &str, error: &Error, writing: &Writing, (keep, why): (&Path, &Error)) -> String {
+    let keep = keep.display();
+    match std::fs::read_link(&writing.note).ok().filter(|real| real.exists()) {
+        Some(real) => format!(
+            "'{path}' is not stored: {error}; what was written stays in '{}', as it cannot be copied to '{keep}': {why}",
+            real.display()
+        ),
+        None => format!("'{path}' is lost: {error}; and it cannot be kept in '{keep}': {why}"),
     }
 }
 
@@ -475,7 +517,7 @@ fn tell(content: &mut Content, error: &Error) {
     }
 }
 
-/// Copies content to a new file in a directory, for its user only.
+/// Copies content to a new file in a directory, for its user only; when this returns it is on stable storage.
 pub(crate) fn kept(keep: &Path, path: &str, copy: impl AsFd) -> Result<PathBuf> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(keep)?;
     let name = path.rsplit('/').next().unwrap_or_default();
@@ -484,14 +526,22 @@ pub(crate) fn kept(keep: &Path, path: &str, copy: impl AsFd) -> Result<PathBuf> 
         .find(|place| !place.exists())
         .ok_or(Errno::EEXIST)?;
     let to = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)?;
-    let to = OwnedFd::from(to);
+    let copied = copy_to(&to.into(), copy).and_then(|()| Ok(std::fs::File::open(keep)?.sync_all()?));
+    if copied.is_err() {
+        // No half of it is left.
+        let _ = std::fs::remove_file(&place);
+    }
+    copied.map(|()| place)
+}
+
+fn copy_to(to: &OwnedFd, from: impl AsFd) -> Result<()> {
     let (mut offset, mut buffer) = (0, vec![0; PIECE]);
     loop {
-        let count = os(pread(&copy, &mut buffer, offset))?;
+        let count = os(pread(&from, &mut buffer, offset))?;
         if count == 0 {
-            return Ok(place);
+            return os(fsync(to));
         }
-        write_at(&to, offset, &buffer[..count])?;
+        write_at(to, offset, &buffer[..count])?;
         offset += count as u64;
     }
 }

@@ -90,6 +90,12 @@ pub(crate) fn keep(
     keeper.attend().map_err(failed("the keeper"))
 }
 
+/// Says to a process that wanted the trees to be taken away that nothing is left to be stored.
+fn is_stored(peer: &OwnedFd) {
+    // It may not wait for it any more.
+    let _ = send_with(peer, STORED, &[]);
+}
+
 /// Whether other processes of the user may have power over the program: the one that answers its calls has that.
 fn may_be_traced() -> bool {
     geteuid().is_root() || ptrace_restriction().is_none()
@@ -144,7 +150,7 @@ impl Keeper {
         match &message[..length] {
             [] => self.take_over(),
             DETACH => self.show_nothing(),
-            STORED => self.detaching.clear(),
+            STORED => self.detaching.drain(..).for_each(|peer| is_stored(&peer)),
             shows => {
                 self.shown = Shown::of(shows, files);
                 if self.is_closed() {
@@ -204,7 +210,10 @@ impl Keeper {
                 let _ = send_with(&peer, BUSY, &[]);
             }
             (DETACH, Some(server)) if send_with(server, DETACH, &[]).is_ok() => self.detaching.push(peer),
-            (DETACH, None) => self.show_nothing(),
+            (DETACH, None) => {
+                self.show_nothing();
+                is_stored(&peer);
+            }
             _ => {}
         }
     }

@@ -4,11 +4,11 @@
 //! It is locked while its process lives. The directories of processes that were killed are removed by the next one, which keeps what
 //! programs were writing.
 
-use super::content::kept;
-use super::say;
+use super::content::{is_closed, kept};
+use super::{mirror, say};
 use crate::failed;
-use outrigger_core::Error;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use outrigger_core::{Errno, Error};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -45,7 +45,8 @@ impl Place {
                 made => {
                     let what = format!("'{}'", path.display());
                     made.map_err(failed(&what))?;
-                    let lock = locked(&path).map_err(failed(&what))?;
+                    // Another process that begins may have taken it for one that was left.
+                    let Some(lock) = locked(&path).ok().filter(|lock| is_at(lock, &path)) else { continue };
                     for name in [MIRROR, WRITTEN] {
                         DirBuilder::new().mode(0o755).create(path.join(name)).map_err(failed(&what))?;
                     }
@@ -66,10 +67,13 @@ impl Place {
         self.path.join(WRITTEN)
     }
 
-    /// Removes it.
+    /// Removes it, unless it has the only copy of something: the next run keeps that, if it can.
     pub(crate) fn remove(self) {
-        // What is left of it the next run removes.
-        let _ = remove(&self.path);
+        let is_needed = fs::read_dir(self.written()).is_ok_and(|mut notes| notes.next().is_some());
+        if !is_needed {
+            // What is left of it the next run removes.
+            let _ = remove(&self.path);
+        }
     }
 }
 
@@ -79,6 +83,12 @@ fn locked(path: &Path) -> io::Result<OwnedFd> {
     let file = open(path, flags, Mode::empty())?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
+}
+
+/// Whether the directory that is open is the one at this path.
+fn is_at(dir: &OwnedFd, path: &Path) -> bool {
+    let found = fstat(dir).ok().zip(fs::symlink_metadata(path).ok());
+    found.is_some_and(|(dir, found)| (dir.st_dev, dir.st_ino) == (found.dev(), found.ino()))
 }
 
 /// The directory of a process that was killed. Programs may still write to copies in it.
@@ -102,6 +112,14 @@ impl Former {
         Self::at(mirror.parent()?.to_owned())
     }
 
+    /// Whether programs still have copies in it open for writing.
+    fn is_written(&self) -> bool {
+        let notes = fs::read_dir(self.path.join(WRITTEN)).into_iter().flatten().flatten();
+        let copies =
+            notes.filter_map(|note| mirror::open(&fs::read_link(note.path()).ok()?, OFlags::RDONLY).ok());
+        copies.into_iter().any(|copy| !is_closed(&copy))
+    }
+
     /// Keeps what programs have written, and removes the rest. A sentence is answered where there was anything.
     pub(crate) fn keep(self, keep: &Path) -> Option<String> {
         let said = match save(&self.path.join(WRITTEN), keep) {
@@ -122,15 +140,16 @@ impl Former {
     }
 }
 
-/// Removes the directories that processes have left that were killed.
+/// Removes the directories that processes have left that were killed. Programs of theirs may go on, and write to what they have open.
 fn clear(base: &Path, keep: &Path) {
     let paths = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
-    for said in paths.filter_map(Former::at).filter_map(|former| former.keep(keep)) {
+    let unused = paths.filter_map(Former::at).filter(|former| !former.is_written());
+    for said in unused.filter_map(|former| former.keep(keep)) {
         say(said);
     }
 }
 
-/// Keeps the files that a directory has links to, and answers how many these are.
+/// Keeps the files that a directory has links to, and answers how many these are. What cannot be kept keeps its link.
 fn save(written: &Path, keep: &Path) -> io::Result<usize> {
     let mut count = 0;
     let notes = match fs::read_dir(written) {
@@ -138,15 +157,27 @@ fn save(written: &Path, keep: &Path) -> io::Result<usize> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         notes => notes?,
     };
+    let mut failure = None;
     for note in notes {
-        let real = fs::read_link(note?.path())?;
-        // One without its name is nobody's.
-        if let Ok(file) = fs::File::open(&real) {
-            kept(keep, &real.to_string_lossy(), &file)?;
-            count += 1;
+        let note = note?.path();
+        match save_one(&note, keep) {
+            Ok(found) => {
+                count += usize::from(found);
+                fs::remove_file(&note)?;
+            }
+            Err(error) => failure = Some(error),
         }
     }
-    Ok(count)
+    failure.map_or(Ok(count), Err)
+}
+
+/// Keeps the file that a link leads to; `false` where there is none: its name was removed.
+fn save_one(note: &Path, keep: &Path) -> io::Result<bool> {
+    let real = fs::read_link(note)?;
+    match mirror::open(&real, OFlags::RDONLY) {
+        Err(error) if error.errno == Errno::ENOENT => Ok(false),
+        file => Ok(kept(keep, &real.to_string_lossy(), &file?).map(|_| true)?),
+    }
 }
 
 /// Removes a directory, whatever the permissions in it are.
