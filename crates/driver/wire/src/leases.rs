@@ -55,16 +55,8 @@ pub(crate) struct Order {
     pub(crate) count: usize,
 }
 
-/// What becomes of a creation.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// It waits for files that are on their way.
-    Wait,
-    /// It is asked of the other side.
-    Ask(Option<Order>),
-    /// It takes this file.
-    Take(Nameless, Option<Order>),
-}
+/// What becomes of a creation: it takes a file, or is asked of the other side; and what is to be asked besides.
+pub(crate) type Step = (Option<Nameless>, Option<Order>);
 
 /// Those of a connection.
 #[derive(Debug, Default)]
@@ -118,13 +110,8 @@ struct Stock {
 
 impl Leases {
     /// A file of this kind is to be made, whose name leads nowhere as far as this side knows.
-    pub(crate) async fn create(&self, kind: &Kind, now: Duration) -> (Option<Nameless>, Option<Order>) {
-        let step = || match lock(&self.state).step(kind, now) {
-            Step::Wait => None,
-            Step::Ask(order) => Some((None, order)),
-            Step::Take(file, order) => Some((Some(file), order)),
-        };
-        self.gate.wait(step).await
+    pub(crate) async fn create(&self, kind: &Kind, now: Duration) -> Step {
+        self.gate.wait(|| lock(&self.state).step(kind, now)).await
     }
 
     /// A directory was made here.
@@ -246,24 +233,25 @@ impl State {
             .then(|| self.dirs.entry(dir).or_default())
     }
 
-    fn step(&mut self, kind: &Kind, now: Duration) -> Step {
+    /// `None` while it waits for files that are on their way.
+    fn step(&mut self, kind: &Kind, now: Duration) -> Option<Step> {
         if self.unable || self.ended {
-            return Step::Ask(None);
+            return Some((None, None));
         }
-        let Some(directory) = self.directory(kind.dir) else { return Step::Ask(None) };
+        let Some(directory) = self.directory(kind.dir) else { return Some((None, None)) };
         match directory.stage {
-            Stage::Asked | Stage::Recalled => Step::Ask(None),
+            Stage::Asked | Stage::Recalled => Some((None, None)),
             Stage::Free => {
                 let in_row = now.saturating_sub(directory.last) < SOON;
                 directory.made = if in_row { directory.made.saturating_add(1) } else { 1 };
                 directory.last = now;
                 if directory.made < ROW || now < directory.not_before || !self.has_room() {
-                    return Step::Ask(None);
+                    return Some((None, None));
                 }
                 if let Some(directory) = self.dirs.get_mut(&kind.dir) {
                     (directory.stage, directory.asking) = (Stage::Asked, true);
                 }
-                Step::Ask(self.order(kind, true))
+                Some((None, self.order(kind, true)))
             }
             Stage::Held => {
                 directory.last = now;
@@ -288,7 +276,7 @@ impl State {
         count < LEASES
     }
 
-    fn take(&mut self, kind: &Kind) -> Step {
+    fn take(&mut self, kind: &Kind) -> Option<Step> {
         let stock = self.stock(kind);
         let (file, ordered) = (stock.files.pop_front(), stock.ordered);
         match file {
@@ -296,10 +284,10 @@ impl State {
                 if let Some(directory) = self.dirs.get_mut(&kind.dir) {
                     directory.on_way += 1;
                 }
-                Step::Take(file, self.order(kind, false))
+                Some((Some(file), self.order(kind, false)))
             }
-            None if ordered > 0 && self.stock(kind).has_come => Step::Wait,
-            None => Step::Ask(self.order(kind, false)),
+            None if ordered > 0 && self.stock(kind).has_come => None,
+            None => Some((None, self.order(kind, false))),
         }
     }
 
@@ -346,5 +334,100 @@ impl State {
         self.stocks = kept;
         let gone: Vec<Stock> = gone;
         Some((dir, gone.into_iter().flat_map(|stock| stock.files).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::Attr;
+    use outrigger_core::reply::{Entry, Opened, Ttl};
+
+    const DIR: Node = Node(7);
+
+    fn kind(dir: Node, mode: u32) -> Kind {
+        Kind { dir, mode, umask: 0, cred: Credentials::ROOT }
+    }
+
+    fn files(count: usize) -> Vec<Nameless> {
+        let file = |_| {
+            let (node, attr) = (Node(100), Attr::default());
+            let entry = Entry {
+                node,
+                generation: Default::default(),
+                attr,
+                entry_ttl: Ttl::NEVER,
+                attr_ttl: Ttl::NEVER,
+            };
+            Nameless { created: Created { entry, opened: Opened::default() }, came: Duration::ZERO }
+        };
+        (0..count).map(file).collect()
+    }
+
+    fn step(leases: &Leases, kind: &Kind) -> Option<Step> {
+        lock(&leases.state).step(kind, Duration::from_secs(100))
+    }
+
+    /// With the lease of a directory, and the first files.
+    fn leased() -> Leases {
+        let leases = Leases::default();
+        assert!(matches!(step(&leases, &kind(DIR, 0o644)), Some((None, None))), "one makes no row");
+        let Some((None, Some(order))) = step(&leases, &kind(DIR, 0o644)) else {
+            panic!("a lease is asked for")
+        };
+        assert_eq!((order.lease, order.count), (true, BATCH.0));
+        leases.answered(DIR, true, Duration::ZERO);
+        assert!(leases.came(&order, files(order.count)).is_empty());
+        leases
+    }
+
+    #[test]
+    fn more_are_ordered_before_there_are_none_and_who_finds_none_waits() {
+        let (leases, kind) = (leased(), kind(DIR, 0o644));
+        let orders: Vec<_> = (0..BATCH.0).filter_map(|_| step(&leases, &kind).unwrap().1).collect();
+        assert_eq!(orders.iter().map(|order| order.count).collect::<Vec<_>>(), [2 * BATCH.0 - BATCH.0 / 2]);
+        assert!(step(&leases, &kind).is_none());
+        leases.came(&orders[0], files(1));
+        assert!(matches!(step(&leases, &kind), Some((Some(_), Some(_)))));
+    }
+
+    #[tokio::test]
+    async fn a_lease_goes_back_when_all_names_have_arrived_and_its_files_with_it() {
+        let (leases, kind) = (leased(), kind(DIR, 0o644));
+        assert!(matches!(step(&leases, &kind), Some((Some(_), _))));
+        leases.recall(Node(8));
+        leases.recall(DIR);
+        assert!(matches!(step(&leases, &kind), Some((None, None))), "nothing more is made under it");
+        assert!(lock(&leases.state).returned(Duration::ZERO).is_none());
+        leases.arrived(DIR);
+        let (dir, left) = leases.returned(|| Duration::ZERO).await.unwrap();
+        assert_eq!((dir, left.len()), (DIR, BATCH.0 - 1));
+        leases.end();
+        assert!(leases.returned(|| Duration::ZERO).await.is_none());
+    }
+
+    #[test]
+    fn leases_kinds_and_files_are_bounded() {
+        let leases = leased();
+        for dir in 1000..1000 + 2 * LEASES as u64 {
+            leases.made(Node(dir));
+            let Some((None, order)) = step(&leases, &kind(Node(dir), 0o644)) else {
+                panic!("nothing is there")
+            };
+            if let Some(order) = order {
+                leases.answered(Node(dir), true, Duration::ZERO);
+                leases.came(&order, files(1));
+            }
+        }
+        let held = |state: &State| state.dirs.values().filter(|dir| dir.stage != Stage::Free).count();
+        assert_eq!(held(&lock(&leases.state)), LEASES);
+        let (leases, mut useless) = (leased(), 0);
+        for mode in 0..2 * KINDS as u32 {
+            let Some((None, Some(order))) = step(&leases, &kind(DIR, mode)) else { continue };
+            useless += leases.came(&order, files(order.count)).len();
+        }
+        let state = lock(&leases.state);
+        assert!(state.stocks.len() <= KINDS && useless > 0);
+        assert!(state.stocks.iter().map(|stock| stock.files.len()).sum::<usize>() <= NAMELESS);
     }
 }
