@@ -112,8 +112,11 @@ impl Inner {
                     _ => {}
                 }
             }
-            if !is_able {
-                session.leases.unable();
+            match files.is_empty() && order.count > 0 {
+                true if !is_able => session.leases.unable(),
+                // Without them a lease is of no use.
+                true => session.leases.recall(dir),
+                false => {}
             }
             let useless = session.leases.came(&order, files);
             session.give_up(&cx, useless);

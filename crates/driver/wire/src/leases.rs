@@ -21,7 +21,7 @@ const NAMELESS: usize = 256;
 /// The most kinds of them.
 const KINDS: usize = 64;
 /// How many of one kind are asked for, at first and at most.
-const BATCH: (usize, usize) = (8, 64);
+const BATCH: (usize, usize) = (16, 64);
 /// So many creations make a row, when no more time passes between two.
 const ROW: u32 = 2;
 const SOON: Duration = Duration::from_secs(10);
