@@ -64,18 +64,13 @@ impl Drop for Visit<'_> {
     }
 }
 
-/// What a request asks or changes of directories. Open files, and references that come back, say nothing about names.
+/// What a request is about. What comes back says nothing about names.
 pub(crate) fn about(request: &Request) -> Vec<Node> {
-    match request {
-        Request::Read(_)
-        | Request::Write(_)
-        | Request::Flush(_)
-        | Request::FSync(_)
-        | Request::Release(_)
-        | Request::ReleaseDir(_)
-        | Request::Forget(_) => Vec::new(),
-        request => paths::subjects(&mut request.clone()).into_iter().map(|subject| subject.node).collect(),
+    let comes_back = |effect| matches!(effect, Effect::Returns { .. } | Effect::Ends { .. });
+    if request.effects().into_iter().any(comes_back) {
+        return Vec::new();
     }
+    paths::subjects(&mut request.clone()).into_iter().map(|subject| subject.node).collect()
 }
 
 /// The names in a request that may lead to directories which have to be empty.
