@@ -112,11 +112,11 @@ impl Inner {
                     _ => {}
                 }
             }
-            match files.is_empty() && order.count > 0 {
-                true if !is_able => session.leases.unable(),
+            if !is_able {
+                session.leases.unable();
+            } else if files.is_empty() && order.count > 0 {
                 // Without them a lease is of no use.
-                true => session.leases.recall(dir),
-                false => {}
+                session.leases.recall(dir);
             }
             let useless = session.leases.came(&order, files);
             session.give_up(&cx, useless);
