@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use outrigger_core::Reply;
-use outrigger_core::wire::peer::{self, Offered, Wanted};
+use outrigger_core::wire::peer::{self, Offered, Recall, Said, Wanted};
 use outrigger_core::wire::{Body, Frame, Hello, Input};
-use outrigger_core::{Abilities, OpSet};
+use outrigger_core::{Abilities, OpSet, Wire};
 
 fuzz_target!(|data: &[u8]| {
     let input = Input::copy_from_slice(data);
@@ -23,11 +23,17 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What sites say first: anything may come, and what is taken of it makes sense.
+/// What sites say first, and of leases: anything may come, and what is taken of it makes sense.
 fn beginning(input: &Input) {
     if let Ok(wanted) = peer::unframed::<Wanted>(input.clone()) {
         let spoken = peer::spoken(OpSet::all(), &wanted.operations);
         let _ = peer::check_spoken(spoken, ("fuzz", &wanted.release));
+    }
+    if let Ok(said) = Said::of(input.clone()) {
+        assert_eq!(Said::of(said.bytes()), Ok(said));
+    }
+    if let Ok(Recall { dir }) = Recall::get(&mut input.clone()) {
+        assert_eq!(input[..8], dir.0.to_le_bytes());
     }
     if let Ok(offered) = peer::unframed::<Offered>(input.clone()) {
         let mut tree = Abilities::new("fuzz", "", OpSet::all());

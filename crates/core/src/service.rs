@@ -234,6 +234,9 @@ pub struct Abilities {
     /// Files can be created asynchronously ([`crate::ops::OpenFlags::ASYNC_CREATE`]), and what is asked about their names later is answered as if
     /// they had been made.
     pub async_create: bool,
+    /// It lets nobody else change the names in a directory while it answers creations there asynchronously: `O_EXCL` may be among
+    /// their flags.
+    pub leases: bool,
     /// Permissions and times of files may be refused though they are the user's own: not every server can set them. One that has
     /// set them once can.
     pub attrs_may_fail: bool,
@@ -288,6 +291,7 @@ impl Abilities {
             in_order: false,
             whole_files: false,
             async_create: false,
+            leases: false,
             attrs_may_fail: false,
             targets_by_place: false,
             root_at: None,

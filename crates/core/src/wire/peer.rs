@@ -9,6 +9,7 @@
 use super::{Body, Frame, Input, Layout, MAGIC, Malformed};
 use crate::Wire;
 use crate::error::{Errno, Error, Result};
+use crate::node::Node;
 use crate::notify::Notice;
 use crate::ops::OpCode;
 use crate::opset::OpSet;
@@ -77,6 +78,54 @@ pub struct Offered {
     pub facts: Vec<(u16, u64)>,
     /// The operations that it does, and how each is encoded.
     pub operations: Vec<(u16, u32)>,
+}
+
+/// What a client says of the names in a directory, to a server that grants leases (fact 14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Wire)]
+pub struct Lease {
+    /// The directory.
+    pub dir: Node,
+    /// Whether the lease is asked for, or given back.
+    pub wanted: bool,
+}
+
+/// A server wants a lease back, in a control message with the id 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Wire)]
+pub struct Recall {
+    /// The directory.
+    pub dir: Node,
+}
+
+/// What a client says in a control message with an id: the number of a request, and what comes after 0, which no request has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// The request with this number is to be cancelled.
+    Cancel(u64),
+    /// Of a directory.
+    Lease(Lease),
+}
+
+impl Said {
+    /// The bytes of the message.
+    pub fn bytes(self) -> Bytes {
+        let mut bytes = Vec::new();
+        match self {
+            Said::Cancel(number) => number.put(&mut bytes),
+            Said::Lease(lease) => (0_u64, lease).put(&mut bytes),
+        }
+        bytes.into()
+    }
+
+    /// What the bytes of a message say.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they say nothing. Bytes that are left over are those of a later release.
+    pub fn of(mut bytes: Input) -> Result<Self, Malformed> {
+        match u64::get(&mut bytes)? {
+            0 if bytes.has_remaining() => Lease::get(&mut bytes).map(Said::Lease),
+            number => Ok(Said::Cancel(number)),
+        }
+    }
 }
 
 impl Wanted {
@@ -170,6 +219,7 @@ const SWITCHES: &[Switch] = &[
     (11, |tree| &mut tree.hides_names),
     (12, |tree| &mut tree.anonymous_io),
     (13, |tree| &mut tree.in_order),
+    (14, |tree| &mut tree.leases),
 ];
 const PERSISTENT: u16 = 1;
 const TIME_UNIT: u16 = 20;
@@ -261,9 +311,21 @@ mod tests {
         assert_eq!(check_greeting(&greeting()), Ok(()));
     }
 
+    #[test]
+    fn cancelling_and_leases_are_told_apart() {
+        let lease = Lease { dir: Node(7), wanted: true };
+        for said in [Said::Cancel(0), Said::Cancel(9), Said::Lease(lease)] {
+            assert_eq!(Said::of(said.bytes()), Ok(said));
+        }
+        let longer = [&Said::Lease(lease).bytes()[..], b"more"].concat();
+        assert_eq!(Said::of(longer.into()), Ok(Said::Lease(lease)), "of a later release");
+        assert!(Said::of(Said::Lease(lease).bytes().slice(..12)).is_err());
+    }
+
     proptest! {
         #[test]
         fn nonsense_is_refused_and_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Said::of(bytes.clone().into());
             let _ = unframed::<Wanted>(bytes.clone().into());
             let _ = unframed::<Offered>(bytes.into());
         }

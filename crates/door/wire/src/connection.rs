@@ -3,14 +3,16 @@
 
 use crate::hub::Member;
 use crate::known::Known;
+use crate::leases::{Visit, about, emptied, told};
 use crate::outgoing::{Holds, Outgoing, PATIENCE};
 use crate::server::Shared;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::handed_out::Asked;
-use outrigger_core::wire::peer::{self, Offered, Wanted};
+use outrigger_core::wire::peer::{self, Lease, Offered, Said, Wanted};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Malformed};
 use outrigger_core::{
-    Cancel, Credentials, Cx, Errno, Error, OpSet, Origin, Peer, Reply, Request, Wire, lock,
+    Cancel, Class, Credentials, Cx, Errno, Error, Node, Notice, OpSet, Origin, Peer, Reply, Request, Result,
+    lock,
 };
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -186,11 +188,16 @@ impl Connection {
                     self.start(id, cx, request, holds);
                 }
                 Body::Cancel => self.cancel(id),
-                Body::Control(mut order) => {
-                    let cancelled = u64::get(&mut order).map_err(|_| Broken::Unexpected)?;
-                    self.cancel(cancelled);
-                    let done = Frame { id, body: Body::Reply(Reply::Done(())) }.encode()?;
-                    self.member.out.send(done, self.room_of(0).await);
+                Body::Control(said) => {
+                    let reply = match Said::of(said)? {
+                        Said::Cancel(number) => {
+                            self.cancel(number);
+                            Reply::Done(())
+                        }
+                        Said::Lease(lease) => self.lease(lease).into(),
+                    };
+                    let reply = Frame { id, body: Body::Reply(reply) }.encode()?;
+                    self.member.out.send(reply, self.room_of(0).await);
                 }
                 Body::Reply(_) | Body::Notice(_) => return Err(Broken::Unexpected),
             }
@@ -227,6 +234,46 @@ impl Connection {
     fn cancel(&self, id: u64) {
         let cancel = lock(&self.running).get(&id).cloned();
         cancel.iter().for_each(Cancel::raise);
+    }
+
+    /// Grants a lease, or takes one back.
+    fn lease(&self, Lease { dir, wanted }: Lease) -> Result<()> {
+        let (shared, session) = (&self.shared, self.member.session);
+        if !wanted {
+            shared.leases.give_back(session, dir);
+            return Ok(());
+        }
+        if !shared.abilities.leases {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        if !self.member.known.has(dir) {
+            return Err(Errno::ESTALE.because("this connection was not given that node"));
+        }
+        shared.leases.grant(session, dir)?;
+        // From now on they ask.
+        shared.hub.tell(Some(session), &Notice::InvalidateNode { node: dir, offset: -1, len: 0 });
+        Ok(())
+    }
+
+    /// The directories of which a request asks or changes something.
+    async fn about(&self, cx: &Cx, request: &Request) -> Vec<Node> {
+        let mut nodes = about(request);
+        if self.shared.leases.are_others(self.member.session) {
+            for name in emptied(request) {
+                let asked = Asked::of(&name.clone().into());
+                let found = self.shared.service.call(&cx.aside(), name.into()).await;
+                nodes.extend(told(&found));
+                asked.give_back(&*self.shared.service, cx, &found).await;
+            }
+        }
+        nodes
+    }
+
+    /// Begins to work on something about these nodes, when nobody else has a lease of them.
+    async fn visit(&self, nodes: Vec<Node>) -> Visit<'_> {
+        let (shared, session) = (&self.shared, self.member.session);
+        let recall = |holder, dir| shared.hub.recall(holder, dir);
+        shared.leases.visit(&*shared.runtime, session, nodes, recall).await
     }
 
     fn context(&self, cred: Credentials, within: Option<u32>, cancel: Cancel) -> Cx {
@@ -286,10 +333,18 @@ impl Connection {
             return Reply::Error(error);
         }
         let (shared, session) = (&self.shared, self.member.session);
+        let _visit = self.visit(self.about(cx, &request).await).await;
         if let Some(watch) = &shared.watch {
             watch.begins(&shared.service, cx, &request).await;
         }
-        let reply = shared.service.call(cx, request.clone()).await;
+        let mut reply = shared.service.call(cx, request.clone()).await;
+        let leased = shared.leases.of_others(session, told(&reply));
+        if !leased.is_empty() && request.class() == Class::Query {
+            // What it tells of directories is older than what their holders have answered.
+            Asked::of(&request).give_back(&*shared.service, cx, &reply).await;
+            let _visit = self.visit(leased).await;
+            reply = shared.service.call(cx, request.clone()).await;
+        }
         if let Some(watch) = &shared.watch {
             watch.ended(&request, &reply);
         }
@@ -307,6 +362,7 @@ impl Connection {
 
     /// What has begun is finished, and everything that was given out comes back.
     async fn end(&self) {
+        self.shared.leases.end(self.member.session);
         lock(&self.running).values().for_each(Cancel::raise);
         let _ = self.requests.acquire_many(REQUESTS as u32).await;
         self.shared.hub.leave(self.member.session);

@@ -3,6 +3,7 @@
 
 use crate::known::Known;
 use crate::outgoing::Outgoing;
+use outrigger_core::wire::peer::Recall;
 use outrigger_core::{Effect, Errno, Node, Notice, Notify, Reply, Request, lock};
 use std::sync::{Arc, Mutex};
 
@@ -41,6 +42,14 @@ impl Hub {
             if Some(member.session) != except && concerns {
                 member.out.notice(notice);
             }
+        }
+    }
+
+    /// Has `session` give back its lease of a directory.
+    pub(crate) fn recall(&self, session: u64, dir: Node) {
+        let members = lock(&self.0);
+        if let Some(member) = members.iter().find(|member| member.session == session) {
+            member.out.recall(Recall { dir });
         }
     }
 

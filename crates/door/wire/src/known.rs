@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 /// The most nodes, and handles, that one connection has.
 pub(crate) const NODES: usize = 1 << 22;
 pub(crate) const HANDLES: usize = 1 << 16;
+/// The most open files of one connection that were made without a name.
+pub(crate) const NAMELESS: usize = 1 << 10;
 
 /// Of one connection.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ struct State {
     /// How many references of each node are out.
     nodes: HashMap<Node, u64>,
     handles: HashMap<Handle, Open>,
+    /// How many of the handles are of files that were made without a name.
+    nameless: usize,
     /// The connection has ended: nothing is given out any more.
     ended: bool,
 }
@@ -33,6 +37,8 @@ struct Open {
     flags: Option<OpenFlags>,
     /// How often the tree has given out this handle.
     count: u32,
+    /// The file was made without a name.
+    nameless: bool,
     /// What is asked by way of it is done in the order in which it came.
     order: Arc<Order>,
 }
@@ -90,7 +96,9 @@ impl Known {
         {
             open.count -= 1;
             if open.count == 0 {
+                let nameless = open.nameless;
                 state.handles.remove(&handle);
+                state.nameless -= usize::from(nameless);
             }
         }
         Ok(())
@@ -123,7 +131,11 @@ impl Known {
         if state.ended {
             return Err(Errno::ECONNRESET.into());
         }
-        if state.nodes.len() + entries.len() > NODES || state.handles.len() >= HANDLES {
+        let nameless = matches!(request, Request::TmpFile(_));
+        if state.nodes.len() + entries.len() > NODES
+            || state.handles.len() >= HANDLES
+            || (nameless && state.nameless >= NAMELESS)
+        {
             return Err(
                 Errno::ENFILE.because("the connection has too many files: some have to be forgotten first")
             );
@@ -134,13 +146,10 @@ impl Known {
         let Opening { node, flags } = request.opens().unwrap_or(Opening { node: None, flags: None });
         if let Some(opened) = opened.filter(|opened| opened.handle != Handle::NONE) {
             let node = node.or(entries.first().map(|entry| entry.node)).unwrap_or_default();
-            let open = state.handles.entry(opened.handle).or_insert_with(|| Open {
-                node,
-                flags,
-                count: 0,
-                order: Arc::default(),
-            });
+            let new = Open { node, flags, count: 0, nameless, order: Arc::default() };
+            let open = state.handles.entry(opened.handle).or_insert(new);
             open.count += 1;
+            state.nameless += usize::from(nameless);
         }
         Ok(())
     }
@@ -187,7 +196,7 @@ fn release(handle: Handle, &Open { node, flags, .. }: &Open) -> Request {
 }
 
 /// The entries of a reply that count a reference, and what it opens.
-fn given_out(reply: &Reply) -> (Vec<&Entry>, Option<&Opened>) {
+pub(crate) fn given_out(reply: &Reply) -> (Vec<&Entry>, Option<&Opened>) {
     let counts = |entry: &&Entry| entry.node != Node::default();
     match reply {
         Reply::Entry(entry) => (vec![entry], None),

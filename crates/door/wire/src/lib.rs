@@ -8,6 +8,7 @@
 //! | `connection.rs` | greeting, requests side by side within bounds, cancellation |
 //! | `descriptors.rs` | pipes and sockets that were opened elsewhere |
 //! | `known.rs` | which nodes and handles a connection was given: it can name no others |
+//! | `leases.rs` | directories whose names one connection has for itself for a while |
 //! | `outgoing.rs` | replies and notices in their order |
 //! | `hub.rs` | what connections tell each other about changes |
 //! | `watch.rs` | what other programs change in a directory of this machine (inotify(7)) |
@@ -23,6 +24,7 @@ mod connection;
 mod descriptors;
 mod hub;
 mod known;
+mod leases;
 mod network;
 mod outgoing;
 mod server;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What goes out on a connection: replies and notices, in the order in which they were put in line.
 
+use outrigger_core::wire::peer::{self, Recall};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Notice, lock};
 use std::collections::VecDeque;
@@ -77,6 +78,13 @@ impl Outgoing {
         }
         drop(queue);
         self.wake.notify_one();
+    }
+
+    /// Puts in line that a lease is to be given back. A connection has few of them, and asks for each.
+    pub(crate) fn recall(&self, recall: Recall) {
+        if let Ok(bytes) = peer::framed(&recall) {
+            self.send(bytes, Holds::new());
+        }
     }
 
     /// Nothing more comes; what is in line is written.

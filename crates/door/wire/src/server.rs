@@ -2,6 +2,7 @@
 //! A tree that is served, and the connections that share it.
 
 use crate::hub::{FromTree, Hub};
+use crate::leases::Leases;
 use crate::watch::Watch;
 use crate::{connection, descriptors, network};
 use outrigger_core::{Abilities, Credentials, OpCode, OpSet, Result, Runtime, Service};
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) release: String,
     pub(crate) one_user: Option<Credentials>,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) leases: Leases,
     pub(crate) watch: Option<Arc<Watch>>,
     _watching: Option<Watching>,
     pub(crate) sessions: AtomicU64,
@@ -81,8 +83,10 @@ impl Server {
     /// When the directory cannot be watched.
     pub fn new(options: Options) -> Result<Self> {
         let Options { service, runtime, release, one_user, directory } = options;
-        // A connection keeps the order itself.
-        let abilities = Abilities { in_order: true, ..service.abilities() };
+        // A connection keeps the order itself, and what is made under a lease is made of a file without a name.
+        let tree = service.abilities();
+        let leases = !tree.read_only && tree.ops.has(OpCode::TmpFile) && tree.ops.has(OpCode::Link);
+        let abilities = Abilities { in_order: true, leases, ..tree };
         let hub = Arc::<Hub>::default();
         service.attach(Arc::new(FromTree(Arc::clone(&hub))));
         let watch = directory.map(Watch::new).transpose()?;
@@ -97,6 +101,7 @@ impl Server {
             release,
             one_user,
             hub,
+            leases: Leases::default(),
             watch,
             _watching: watching,
             sessions: AtomicU64::new(1),

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tree as it outlives connections: its nodes and open files, and the connection there is now.
 
+use crate::creation::{OnWay, Refusal, Unmade};
 use crate::options::Options;
 use crate::place::Dial;
 use crate::session::{Fault, Notices, Session, Start};
+use outrigger_core::gate::Gate;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::order::Order;
 use outrigger_core::reply::Attrs;
@@ -13,6 +15,7 @@ use outrigger_core::{
     Parallel, Reply, Result, Runtime, lock,
 };
 use outrigger_toolkit_remote::{HandleTable, KnownFile, OpenFiles, Outage, own_credentials};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
@@ -26,7 +29,6 @@ const NOT_ASKED: OpSet = OpSet::of(&[
     OpCode::Ioctl,
     OpCode::Resolve,
     OpCode::Parent,
-    OpCode::TmpFile,
     OpCode::OpenDir,
     OpCode::ReleaseDir,
 ]);
@@ -40,6 +42,17 @@ pub(crate) struct OpenFile {
     pub(crate) flags: OpenFlags,
     pub(crate) by: Mutex<Option<(u64, Handle)>>,
     pub(crate) order: Arc<Order>,
+    pub(crate) refusal: Refusal,
+    /// It may have to be made, after another process has answered that it was.
+    pub(crate) unmade: Mutex<Option<Unmade>>,
+}
+
+impl OpenFile {
+    /// One that exists.
+    pub(crate) fn new(node: Node, flags: OpenFlags, by: Option<(u64, Handle)>) -> Self {
+        let (order, refusal, unmade) = (Arc::default(), Refusal::default(), Mutex::default());
+        OpenFile { node, flags, by: Mutex::new(by), order, refusal, unmade }
+    }
 }
 
 /// What is known of the connection.
@@ -70,6 +83,10 @@ pub(crate) struct Inner {
     dialer: Arc<Dialer>,
     pub(crate) files: HandleTable,
     pub(crate) open: OpenFiles<Arc<OpenFile>>,
+    /// The names of new files that are on their way.
+    pub(crate) on_way: Mutex<HashMap<Node, OnWay>>,
+    /// Opens when one has arrived.
+    pub(crate) named: Gate,
     pub(crate) abilities: Abilities,
 }
 
@@ -102,12 +119,8 @@ impl Inner {
         let keep = keep.as_deref();
         let files = HandleTable::open(keep)?;
         let open = OpenFiles::open(keep, |_, was, _| {
-            Arc::new(OpenFile {
-                node: was.node,
-                flags: was.flags,
-                by: Mutex::default(),
-                order: Arc::default(),
-            })
+            let unmade = Mutex::new(Unmade::noted(&was.own));
+            Arc::new(OpenFile { unmade, ..OpenFile::new(was.node, was.flags, None) })
         })?;
         let known = files.get(Node::ROOT);
         let outage = if known.is_some() { Outage::after_takeover() } else { Outage::new(false) };
@@ -126,7 +139,7 @@ impl Inner {
             files.note(Node::ROOT, root)?;
         }
         let abilities = abilities(&*dialer.to, &session);
-        Ok(Inner { dialer, files, open, abilities })
+        Ok(Inner { dialer, files, open, on_way: Mutex::default(), named: Gate::default(), abilities })
     }
 
     /// The connection.
@@ -162,7 +175,12 @@ fn abilities(to: &dyn Dial, session: &Session) -> Abilities {
         ..Abilities::new("wire", to.shown(), session.spoken.union(OpSet::of(&[OpCode::Locate])))
     };
     peer::take_facts(&mut abilities, &session.offered.facts);
+    let leases = abilities.leases && [OpCode::TmpFile, OpCode::Link].iter().all(|&op| abilities.ops.has(op));
     Abilities {
+        // Files without a name are made ahead for those that get one.
+        ops: abilities.ops.without(OpSet::of(&[OpCode::TmpFile])),
+        async_create: leases,
+        leases,
         identity: outrigger_core::Identity::ByPath,
         stateless_dirs: true,
         anonymous_io: false,
@@ -219,11 +237,13 @@ impl Dialer {
         let started = Session::start(connected, &start).await;
         let (session, connection, carrier) = started.map_err(|error| self.to.advised(error))?;
         let (session, ended) = (Arc::new(session), session_end);
-        let served = session.mux.clone();
+        let (served, leases) = (session.mux.clone(), Arc::clone(&session.leases));
         self.runtime.spawn(Box::pin(async move {
             connection.await;
+            leases.end();
             ended(&served, carrier).await;
         }));
+        self.runtime.spawn(Box::pin(Inner::give_back(Arc::clone(&session), Arc::clone(&self.runtime))));
         self.check_root(&session).await.inspect_err(|error| session.mux.close(&error.why()))?;
         Ok(session)
     }

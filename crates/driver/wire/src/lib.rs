@@ -9,6 +9,8 @@
 //! | `session.rs` | a connection: what is agreed, requests, notices |
 //! | `numbers.rs` | what the other side of a connection calls nodes |
 //! | `inner.rs` | what outlives connections; making a new one |
+//! | `leases.rs` | directories whose names are ours for a while, and files without names for what is made there |
+//! | `creation.rs` | files that are answered before they have their names |
 //! | `pieces.rs` | content in pieces that suit the line |
 //! | `requests.rs` | from our numbers to theirs and back |
 //!
@@ -28,7 +30,9 @@
 //! (see `outrigger-door-wire`) TTLs decide, as with any other server. After a lost connection everything is asked again.
 #![forbid(unsafe_code)]
 
+mod creation;
 mod inner;
+mod leases;
 mod numbers;
 mod options;
 mod pieces;
@@ -44,7 +48,7 @@ pub use place::{Connected, Dial};
 use crate::inner::Inner;
 use crate::options::is_dangerous;
 use crate::place::{Place, To};
-use outrigger_core::ops::{Locate, OpenFlags, Release};
+use outrigger_core::ops::{Locate, Release};
 use outrigger_core::registry::{DriverInfo, Follows, Given, Lasts, Scheme, Site};
 use outrigger_core::{
     Abilities, Answer, Cx, Errno, Error, Handle, Keep, Notify, Reply, Request, Result, Runtime, Service,
@@ -162,6 +166,13 @@ impl Service for Wire {
                 inner.forget(cx, op);
                 return Answer::Ready(Reply::Done(()));
             }
+            Request::Release(op) if inner.is_on_way(op.node) => {
+                let op = op.clone();
+                return Answer::later(async move {
+                    inner.until_named(op.node).await;
+                    self.release(cx, op).await
+                });
+            }
             Request::Release(op) => return self.release(cx, op.clone()),
             Request::Locate(Locate { node }) => {
                 return Answer::Ready(inner.files.table().locate(*node).into());
@@ -170,8 +181,6 @@ impl Service for Wire {
             Request::ReadDir(op) => op.handle = Handle::NONE,
             Request::ReadDirPlus(op) => op.handle = Handle::NONE,
             Request::FSyncDir(op) => op.handle = Handle::NONE,
-            // This side does not predict what a new file is like.
-            Request::Create(op) => op.flags -= OpenFlags::ASYNC_CREATE,
             _ => {}
         }
         if !inner.abilities.ops.has(request.op()) {
@@ -181,6 +190,7 @@ impl Service for Wire {
             let done = match request {
                 Request::Read(op) => inner.read(cx, op).await,
                 Request::Write(op) => inner.write(cx, op).await,
+                Request::Create(op) => inner.create(cx, op).await,
                 request => inner.ask(cx, &request).await,
             };
             done.unwrap_or_else(Reply::Error)

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests on their way out, with the numbers of the other side, and replies on their way back, with ours.
 
+use crate::creation::Unmade;
 use crate::inner::{Inner, OpenFile, identity};
 use crate::session::{Fault, Session};
 use outrigger_core::ops::{Forget, OpenFlags, RenameFlags, Walk};
 use outrigger_core::order::{Kind, Turn};
 use outrigger_core::paths::subjects;
 use outrigger_core::rebind::{Bindings, Missing, bind, reopen};
-use outrigger_core::reply::{Entry, Opened, Ttl};
+use outrigger_core::reply::{Entry, OpenHow, Opened, Ttl};
 use outrigger_core::{
     Attr, Cx, Effect, Errno, Handle, Name, Node, NodeTable, OpCode, Reply, Request, Result, Traverse, Visit,
     lock,
 };
-use outrigger_toolkit_remote::repeated;
-use std::sync::{Arc, Mutex};
+use outrigger_toolkit_remote::{OwnWords, repeated};
+use std::sync::Arc;
 
 /// What the other side calls our numbers on one connection.
 struct Bound<'a>(&'a Inner, &'a Session);
@@ -49,6 +50,7 @@ impl Inner {
     pub(crate) async fn ask(&self, cx: &Cx, request: &Request) -> Result<Reply> {
         // Before anything is waited for: the order is that of the calls.
         let turn = self.turn(request);
+        self.after_names(request).await?;
         let done = repeated(|_| self.attempt(cx, request, turn.as_ref())).await;
         done.map_err(|fault| match fault {
             Fault::Lost(error) | Fault::Known(error) => error,
@@ -87,14 +89,14 @@ impl Inner {
     }
 
     /// Finds a node by its path, if that still leads to the same file.
-    async fn find(&self, session: &Session, cx: &Cx, node: Node) -> Result<(), Fault> {
+    pub(crate) async fn find(&self, session: &Session, cx: &Cx, node: Node) -> Result<(), Fault> {
         let names = self.files.table().path(node)?;
         let count = names.len();
         let reply = session.ask(cx, self.runtime(), Walk { dir: Node::ROOT, names }.into()).await?;
         let gone = || Errno::ESTALE.because("it is not found any more under its name at the other side");
         let entries = match reply {
             Reply::Entries(entries) => entries,
-            Reply::Error(error) if error.errno == Errno::ENOENT => return Err(gone().into()),
+            Reply::Error(error) if error.errno == Errno::ENOENT => Vec::new(),
             Reply::Error(error) => return Err(error.into()),
             _ => return Err(Errno::EPROTO.because("what came is no path").into()),
         };
@@ -105,7 +107,13 @@ impl Inner {
         let found = entries.last().filter(is_it).map(|entry| entry.node);
         let others = entries.iter().filter(|entry| Some(entry.node) != found);
         others.for_each(|entry| session.forget(cx, entry.node, 1));
-        let found = found.ok_or_else(gone)?;
+        let Some(found) = found else {
+            return match self.unmade(node) {
+                Some(file) => self.make_again(session, cx, &file).await,
+                None => Err(gone().into()),
+            };
+        };
+        self.unmade(node).into_iter().for_each(|file| self.is_made(&file));
         if let (_, Some(before)) = session.numbers.note(node, found) {
             session.forget(cx, before.node, before.references);
         }
@@ -151,7 +159,12 @@ impl Inner {
                 }
                 return Ok(());
             }
-            Reply::Entry(entry) => self.entry((session, cx), dir, name(0)?, entry)?,
+            Reply::Entry(entry) => {
+                if request.op() == OpCode::MkDir {
+                    session.leases.made(entry.node);
+                }
+                self.entry((session, cx), dir, name(0)?, entry)?;
+            }
             Reply::Entries(entries) => {
                 let mut dir = dir;
                 for (at, entry) in entries.iter_mut().enumerate() {
@@ -176,7 +189,13 @@ impl Inner {
     }
 
     /// A name leads to a file, for which the other side has counted a reference.
-    fn entry(&self, (session, cx): (&Session, &Cx), dir: Node, name: &Name, entry: &mut Entry) -> Result<()> {
+    pub(crate) fn entry(
+        &self,
+        (session, cx): (&Session, &Cx),
+        dir: Node,
+        name: &Name,
+        entry: &mut Entry,
+    ) -> Result<()> {
         let (theirs, told) = (entry.node, identity(&entry.attr)?);
         if theirs == Node::ROOT || theirs == Node::default() {
             return Err(Errno::EIO.because("a name that leads to the root"));
@@ -197,7 +216,7 @@ impl Inner {
     }
 
     /// A file was opened.
-    fn opened(
+    pub(crate) fn opened(
         &self,
         (session, cx): (&Session, &Cx),
         node: Node,
@@ -205,10 +224,13 @@ impl Inner {
         opened: &mut Opened,
     ) -> Result<()> {
         let flags = request.opens().and_then(|opens| opens.flags).unwrap_or(OpenFlags::empty());
-        let by = Mutex::new(Some((session.number, opened.handle)));
         let flags = flags - (OpenFlags::TRUNC | OpenFlags::EXCL);
-        let file = OpenFile { node, flags, by, order: Arc::default() };
-        let own = (cx.slot == Cx::NO_SLOT, [0; 4]);
+        let file = OpenFile::new(node, flags, Some((session.number, opened.handle)));
+        let own = match request {
+            Request::Create(op) if opened.how.contains(OpenHow::PENDING_CREATE) => Unmade::of(op).note(),
+            _ => OwnWords::default(),
+        };
+        let own = (cx.slot == Cx::NO_SLOT, own);
         opened.handle = self.open.add(node, file.flags, own, |_, ()| Arc::new(file))?;
         Ok(())
     }
@@ -247,8 +269,9 @@ impl Inner {
 
     /// Has the other side forget a node to which no reference is left.
     pub(crate) fn let_go(&self, cx: &Cx, node: Node) {
-        let is_used =
-            self.files.table().references(node).is_some_and(|count| count > 0) || self.open.is_open(node);
+        let is_used = self.files.table().references(node).is_some_and(|count| count > 0)
+            || self.open.is_open(node)
+            || lock(&self.on_way).values().any(|on_way| on_way.dir == node);
         if node == Node::ROOT || is_used {
             return;
         }

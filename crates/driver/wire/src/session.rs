@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A connection: what was agreed on it, its numbers, and requests by it.
 
+use crate::leases::Leases;
 use crate::numbers::Numbers;
 use crate::place::Connected;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::ops::{Forget, GetAttr};
 use outrigger_core::order::Turn;
-use outrigger_core::wire::peer::{self, Offered, Wanted};
+use outrigger_core::wire::peer::{self, Lease, Offered, Recall, Said, Wanted};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame};
 use outrigger_core::{Class, Clock, Cx, Errno, Error, Node, Notify, OpSet, Reply, Request, Result, Wire};
 use outrigger_mux::{Error as NoReply, Frame as Packet, Framed, Limits, Mux, Protocol};
@@ -30,14 +31,16 @@ const FIRST_MAX: usize = 64 << 10;
 /// Where the kind of a frame, and its number, begin.
 const KIND: usize = 4;
 const NUMBER: std::ops::Range<usize> = 5..13;
-/// The kind of a notice.
+/// The kinds of a notice, and of what the other side says about leases.
 const NOTICE: u8 = 5;
+const CONTROL: u8 = 4;
 /// The number of no request.
 const NO_TAG: u32 = u32::MAX;
 
 /// The multiplexer's view of the protocol. Its numbers begin with 0, which a frame must not have.
 struct Messages {
     numbers: Arc<Numbers>,
+    leases: Arc<Leases>,
     notices: Notices,
 }
 
@@ -51,7 +54,10 @@ impl Protocol for Messages {
 
     fn tag(&self, frame: &[u8]) -> Option<u32> {
         let number = u64::from_le_bytes(frame.get(NUMBER)?.try_into().ok()?);
-        if frame[KIND] == NOTICE { Some(NO_TAG) } else { u32::try_from(number.checked_sub(1)?).ok() }
+        match (frame[KIND], number) {
+            (NOTICE, _) | (CONTROL, 0) => Some(NO_TAG),
+            _ => u32::try_from(number.checked_sub(1)?).ok(),
+        }
     }
 
     fn set_tag(&self, head: &mut [u8], tag: u32) {
@@ -60,7 +66,14 @@ impl Protocol for Messages {
 
     fn is_stray(&self, frame: &[u8]) -> bool {
         let body = Frame::decode(Bytes::copy_from_slice(&frame[4..])).map(|frame| frame.body);
-        let Ok(Body::Notice(notice)) = body else { return false };
+        let notice = match body {
+            Ok(Body::Notice(notice)) => notice,
+            Ok(Body::Control(mut bytes)) => {
+                return Recall::get(&mut bytes).map(|Recall { dir }| self.leases.recall(dir)).is_ok();
+            }
+            _ => return false,
+        };
+        self.leases.notice(&notice);
         if let (Some(notice), Some(notify)) = (self.numbers.notice(notice), self.notices.get()) {
             notify.notify(notice);
         }
@@ -68,11 +81,14 @@ impl Protocol for Messages {
     }
 
     fn take_back(&self, tag: u32) -> Option<BytesMut> {
-        let mut order = Vec::new();
-        (u64::from(tag) + 1).put(&mut order);
-        let frame = Frame { id: Frame::UNANSWERED, body: Body::Control(order.into()) }.encode().ok()?;
-        Some(BytesMut::from(&frame[..]))
+        Some(said(Said::Cancel(u64::from(tag) + 1)))
     }
+}
+
+/// A message about a request, or a directory.
+fn said(what: Said) -> BytesMut {
+    let frame = Frame { id: Frame::UNANSWERED, body: Body::Control(what.bytes()) }.encode();
+    BytesMut::from(&frame.unwrap_or_default()[..])
 }
 
 /// A connection.
@@ -81,6 +97,7 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) mux: Mux,
     pub(crate) numbers: Arc<Numbers>,
+    pub(crate) leases: Arc<Leases>,
     /// What the other side tells of its tree.
     pub(crate) offered: Offered,
     /// The operations that both sides encode alike.
@@ -111,7 +128,8 @@ impl Session {
         let Connected { reader, writer, carrier } = connected;
         let (connecting, patience) = start.limits;
         let (numbers, notices) = (Arc::<Numbers>::default(), Arc::clone(&start.notices));
-        let protocol = Messages { numbers: Arc::clone(&numbers), notices };
+        let leases = Arc::<Leases>::default();
+        let protocol = Messages { numbers: Arc::clone(&numbers), leases: Arc::clone(&leases), notices };
         let wanted = Wanted::new(start.release, start.ops);
         let agreed = timeout(connecting, agree(protocol, (reader, writer), &wanted)).await;
         let (framed, offered) = match agreed {
@@ -125,7 +143,8 @@ impl Session {
         let spoken = peer::spoken(start.ops, &offered.operations);
         peer::check_spoken(spoken, (start.release, &offered.release))?;
         let (mux, connection) = framed.start(Limits { patience, ..Limits::default() });
-        Ok((Session { number: start.number, mux, numbers, offered, spoken }, connection, carrier))
+        let number = start.number;
+        Ok((Session { number, mux, numbers, leases, offered, spoken }, connection, carrier))
     }
 
     /// Asks for something.
@@ -175,15 +194,33 @@ impl Session {
                 None => return Err(Errno::EINTR.into()),
             },
         };
-        let frame = answered.map_err(|lost| self.lost(&lost, is_change))?;
+        self.reply(&answered.map_err(|lost| self.lost(&lost, is_change))?, op.name())
+    }
+
+    fn reply(&self, frame: &Bytes, to: &str) -> Result<Reply, Fault> {
         match Frame::decode(frame.slice(4..)) {
             Ok(Frame { body: Body::Reply(reply), .. }) => Ok(reply),
             _ => {
-                let why = format!("what came is no reply to {}", op.name());
+                let why = format!("what came is no reply to {to}");
                 self.mux.close(&why);
                 Err(Fault::Known(Errno::EPROTO.because(why)))
             }
         }
+    }
+
+    /// Asks for a lease.
+    ///
+    /// # Errors
+    /// `Lost` when there is no reply.
+    pub(crate) async fn lease(&self, dir: Node) -> Result<Reply, Fault> {
+        let wanted = said(Said::Lease(Lease { dir, wanted: true }));
+        let answered = self.mux.call(Packet::first(wanted)).await;
+        self.reply(&answered.map_err(|lost| self.lost(&lost, false))?, "a lease")
+    }
+
+    /// Gives one back.
+    pub(crate) fn give_lease_back(&self, dir: Node) {
+        self.mux.send(Packet::first(said(Said::Lease(Lease { dir, wanted: false }))));
     }
 
     async fn call_in_turn(&self, packet: Packet, turn: &Turn) -> Result<Bytes, NoReply> {

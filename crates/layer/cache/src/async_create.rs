@@ -3,7 +3,8 @@
 //! like, the caller need not wait until it has been created. What is done to the file waits instead, and so does what changes names
 //! in a way that depends on it.
 //!
-//! `O_EXCL` waits: that is how clients exclude each other.
+//! `O_EXCL` waits, for that is how clients exclude each other, but where the tree below lets nobody else make names meanwhile
+//! ([`Abilities::leases`](outrigger_core::Abilities::leases)).
 
 use crate::clock::Asked;
 use crate::delayed::{Job, Piece, WriteContext};
@@ -56,7 +57,8 @@ impl Inner {
 
     /// Whether a file may be created after the reply.
     fn may_create_async(&self, op: &Create) -> bool {
-        let waits = OpenFlags::EXCL | OpenFlags::APPEND | OpenFlags::DSYNC | OpenFlags::DIRECT;
+        let mut waits = OpenFlags::APPEND | OpenFlags::DSYNC | OpenFlags::DIRECT;
+        waits.set(OpenFlags::EXCL, !self.below().abilities.leases);
         if !op.flags.writes()
             || op.flags.intersects(waits)
             || op.mode & DOUBTFUL != 0

@@ -5,8 +5,9 @@ use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Created, DirentPlus, Entry};
 use outrigger_core::{
-    BoxFuture, Clock, Credentials, Cx, Errno, Error, FileKind, Handle, Inline, LockOwner, Name, Node, Op,
-    Payload, Result, Runtime, Service, SetAttrs, SetTime, Stack, Time, ask,
+    Abilities, Answer, BoxFuture, Clock, Credentials, Cx, Errno, Error, FileKind, Handle, HeapKeep, Inline,
+    Keep, Layer, LockOwner, Name, Node, Notice, Notify, Op, OpCode, OpSet, Payload, Place, Request, Result,
+    Runtime, Service, SetAttrs, SetTime, Stack, Time, ask,
 };
 use outrigger_door_wire::{Options as Serving, Server};
 use outrigger_driver_local::{Local, LocalOptions};
@@ -20,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex, split};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 /// How long an answer takes.
@@ -63,7 +64,7 @@ impl Runtime for Simulated {
     }
 }
 
-fn name(text: &str) -> Name {
+pub fn name(text: &str) -> Name {
     Name::try_from(text).expect("a name")
 }
 
@@ -75,8 +76,18 @@ pub struct Site {
     dir: TempDir,
 }
 
+/// How a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    Works,
+    /// Nothing arrives until it works again.
+    Hangs,
+    /// Nothing arrives any more, and both ends know.
+    IsCut,
+}
+
 /// Leads to a site, and carries so many bytes a second.
-struct Way(Server, Option<f64>);
+struct Way(Server, Option<f64>, watch::Receiver<Line>);
 
 struct Silent;
 
@@ -94,7 +105,9 @@ async fn carry(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin + Send + 'static,
     rate: Option<f64>,
+    mut line: watch::Receiver<Line>,
 ) {
+    let mut state = line.clone();
     let (sender, mut pieces) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     tokio::spawn(async move {
         let mut carried = Instant::now();
@@ -102,6 +115,10 @@ async fn carry(
             let takes = rate.map_or(0.0, |rate| piece.len() as f64 / rate);
             carried = carried.max(at) + Duration::from_secs_f64(takes);
             sleep_until(carried + TRIP / 2).await;
+            let moves = line.wait_for(|line| *line != Line::Hangs).await;
+            if moves.is_ok_and(|line| *line == Line::IsCut) {
+                break;
+            }
             if to.write_all(&piece).await.is_err() {
                 return;
             }
@@ -109,7 +126,13 @@ async fn carry(
         let _ = to.shutdown().await;
     });
     let mut piece = vec![0; 2 << 10];
-    while let Ok(count @ 1..) = from.read(&mut piece).await {
+    loop {
+        let cut = state.wait_for(|line| *line == Line::IsCut);
+        let count = tokio::select! {
+            Ok(count @ 1..) = from.read(&mut piece) => count,
+            Ok(_) = cut => return,
+            else => return,
+        };
         if sender.send((Instant::now(), piece[..count].to_vec())).is_err() {
             return;
         }
@@ -120,8 +143,8 @@ impl Dial for Way {
     fn dial(&self) -> BoxFuture<'_, Result<Connected>> {
         let ((near, middle), (far, door)) = (duplex(1 << 20), duplex(1 << 20));
         let ((from_near, to_near), (from_far, to_far)) = (split(middle), split(far));
-        tokio::spawn(carry(from_near, to_far, self.1));
-        tokio::spawn(carry(from_far, to_near, self.1));
+        tokio::spawn(carry(from_near, to_far, self.1, self.2.clone()));
+        tokio::spawn(carry(from_far, to_near, self.1, self.2.clone()));
         let server = self.0.clone();
         tokio::spawn(async move {
             let (reader, writer) = split(door);
@@ -138,13 +161,38 @@ impl Dial for Way {
     }
 }
 
+/// Hides other operations of a tree.
+struct Only(OpSet);
+
+impl Layer for Only {
+    fn place(&self) -> Place {
+        Place::anywhere("only")
+    }
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        if self.0.has(request.op()) { next.call(cx, request) } else { Answer::error(Errno::ENOSYS) }
+    }
+    fn abilities(&self, below: Abilities) -> Abilities {
+        Abilities { ops: below.ops.without(OpSet::all().without(self.0)), ..below }
+    }
+}
+
 impl Site {
     pub fn new() -> Self {
+        Site::with(OpSet::all())
+    }
+
+    /// A directory of which no other operations than these are served.
+    pub fn with(ops: OpSet) -> Self {
         let (dir, runtime) = (tempfile::tempdir().expect("a directory"), Arc::new(Simulated));
         let local = Local::open(dir.path(), LocalOptions::default()).expect("a tree");
         let opens = CloseSim::new(Default::default(), runtime.clone());
         let driver = Arc::new(Inline::new(local, runtime.clone()));
-        let stack = Stack::new(driver).push(Simulate::new()).expect("a place").push(opens);
+        let stack = Stack::new(driver)
+            .push(Only(ops))
+            .expect("a place")
+            .push(Simulate::new())
+            .expect("a place")
+            .push(opens);
         let service = stack.expect("a place").service();
         let release = "test".into();
         let server = Server::new(Serving { service, runtime, release, one_user: None, directory: None });
@@ -161,19 +209,37 @@ impl Site {
         caching.iter().for_each(|(key, value)| chosen.set(key, value).expect("an option"));
         let cache = Cache::new(&chosen, Arc::new(Simulated));
         let control = cache.control();
-        let tree = Stack::new(Arc::new(self.wire().await)).push(cache).expect("a place").service();
-        User { control: Some(control), ..User::of(tree) }
+        let (wire, line) = self.wire(None).await;
+        let tree = Stack::new(Arc::new(wire)).push(cache).expect("a place").service();
+        tree.attach(Arc::new(Kernel));
+        User { control: Some(control), ..User::of(tree, line) }
     }
 
     /// One that has no cache.
     pub async fn direct(&self) -> User {
-        User::of(Arc::new(self.wire().await))
+        let (wire, line) = self.wire(None).await;
+        User::of(Arc::new(wire), line)
     }
 
-    async fn wire(&self) -> Wire {
-        let to = Box::new(Way(self.server.clone(), self.rate));
-        Wire::over(to, Options::default(), Arc::new(Simulated), None).await.expect("connected")
+    /// One that has no cache, and goes on where another one was that had the same memory.
+    pub async fn kept(&self, keep: &Arc<HeapKeep>) -> User {
+        let (wire, line) = self.wire(Some(Arc::clone(keep) as Arc<dyn Keep>)).await;
+        User::of(Arc::new(wire), line)
     }
+
+    async fn wire(&self, keep: Option<Arc<dyn Keep>>) -> (Wire, watch::Sender<Line>) {
+        let (line, state) = watch::channel(Line::Works);
+        let to = Box::new(Way(self.server.clone(), self.rate, state));
+        let wire = Wire::over(to, Options::default(), Arc::new(Simulated), keep).await.expect("connected");
+        (wire, line)
+    }
+}
+
+/// One that caches nothing.
+struct Kernel;
+
+impl Notify for Kernel {
+    fn notify(&self, _: Notice) {}
 }
 
 /// A program that uses the tree.
@@ -181,13 +247,14 @@ impl Site {
 pub struct User {
     tree: Arc<dyn Service>,
     pub control: Option<Control>,
+    pub line: watch::Sender<Line>,
     cx: Cx,
 }
 
 impl User {
-    fn of(tree: Arc<dyn Service>) -> Self {
+    fn of(tree: Arc<dyn Service>, line: watch::Sender<Line>) -> Self {
         let cred = Credentials::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        User { tree, control: None, cx: Cx::new(1, cred, "test") }
+        User { tree, control: None, line, cx: Cx::new(1, cred, "test") }
     }
 
     pub async fn ask<O: Op>(&self, op: O) -> Result<O::Out> {
@@ -199,14 +266,17 @@ impl User {
     }
 
     pub async fn list(&self, node: Node) -> Result<Vec<DirentPlus>> {
-        let handle = self.ask(OpenDir { node }).await?.handle;
+        let opens = self.tree.abilities().ops.has(OpCode::OpenDir);
+        let handle = if opens { self.ask(OpenDir { node }).await?.handle } else { Handle::NONE };
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
             let piece = self.ask(ReadDirPlus { node, handle, cookie, size: 64 << 10 }).await?;
             cookie = piece.entries.last().map_or(cookie, |last| last.cookie);
             all.extend(piece.entries);
             if piece.eof {
-                self.ask(ReleaseDir { node, handle }).await?;
+                if opens {
+                    self.ask(ReleaseDir { node, handle }).await?;
+                }
                 return Ok(all);
             }
         }
