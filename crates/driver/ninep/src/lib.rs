@@ -78,6 +78,7 @@
 #![forbid(unsafe_code)]
 
 mod convert;
+mod dialect;
 mod dirs;
 mod files;
 mod hidden;
