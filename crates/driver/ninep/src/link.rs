@@ -152,11 +152,18 @@ impl Inner {
         let (runtime, limit, me) = (Arc::clone(&self.runtime), self.options.timeout, Arc::clone(&self.me));
         self.runtime.spawn(Box::pin(async move {
             let dial = async || {
-                let spawn = |connection| runtime.spawn(Box::pin(until_lost(connection, Arc::clone(&me))));
-                let session =
-                    Session::start(stream(&place, limit).await?, limit, terms.clone(), spawn).await?;
-                dialect.get_or_init(|| session.dialect);
-                Ok(session)
+                let mut refused = Errno::EPROTO.because("there is no dialect to ask for");
+                for at in 0..terms.offers.len() {
+                    let spawn = |connection| runtime.spawn(Box::pin(until_lost(connection, Arc::clone(&me))));
+                    match Session::start(stream(&place, limit).await?, limit, (&terms, at), spawn).await? {
+                        Ok(session) => {
+                            dialect.get_or_init(|| session.dialect);
+                            return Ok(session);
+                        }
+                        Err(error) => refused = error,
+                    }
+                }
+                Err(refused)
             };
             let dialed = outage.connect(limit, dial).await;
             *lock(&present) =

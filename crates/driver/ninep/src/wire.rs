@@ -186,30 +186,33 @@ pub(crate) struct Walked {
 }
 
 impl Session {
-    /// Agrees on dialect and size.
+    /// Agrees on size, and the dialect at the place `at` of the offers. The inner error leaves the next one open.
     pub(crate) async fn start(
         stream: Box<dyn Stream>,
         limit: Duration,
-        Terms { offers, people }: Terms,
+        (Terms { offers, people }, at): (&Terms, usize),
         spawn: impl FnOnce(outrigger_mux::Connection),
-    ) -> Result<Arc<Self>> {
+    ) -> Result<Result<Arc<Self>>> {
         let (reader, writer) = tokio::io::split(stream);
         let mut framed = Framed::new(Tags::default(), reader, writer);
-        let agreed = within(limit, "agreeing on a version of 9P", agree(&mut framed, &offers));
-        let Agreed { dialect, msize } = agreed.await?;
+        let agreed = within(limit, "agreeing on a version of 9P", agree(&mut framed, offers, at));
+        let Agreed { dialect, msize } = match agreed.await? {
+            Ok(agreed) => agreed,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let (mux, connection) = framed.start(Limits { requests: FIDS, patience: limit, ..Limits::default() });
         spawn(connection);
-        Ok(Arc::new(Session {
+        Ok(Ok(Arc::new(Session {
             mux,
             dialect,
-            people,
+            people: Arc::clone(people),
             msize,
             fids: Mutex::default(),
             room: Arc::new(Semaphore::new(FIDS)),
             roots: Mutex::default(),
             is_in_order: AtomicBool::new(true),
             lacks_at: AtomicBool::new(false),
-        }))
+        })))
     }
 
     /// How much content goes into one message of a file whose server likes `iounit` bytes, if it says so.

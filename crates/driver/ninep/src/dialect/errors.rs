@@ -49,7 +49,7 @@ const SENTENCES: &[(&str, Errno)] = &[
     ("file system full", Errno::ENOSPC),
     ("file system read only", Errno::EROFS),
     ("file too large", Errno::EFBIG),
-    ("function not implemented", Errno::ENOSYS),
+    ("function not implemented", Errno::EOPNOTSUPP),
     ("illegal file name", Errno::EINVAL),
     ("illegal mode", Errno::EINVAL),
     ("illegal name", Errno::EINVAL),

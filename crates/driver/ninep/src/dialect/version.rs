@@ -3,8 +3,8 @@
 //!
 //! A server answers with what it was asked for, with a lesser dialect, or with `unknown` (version(5) of Plan 9). Real ones differ in that:
 //! u9fs and the libraries of Plan 9 take everything that begins with `9P` for 9P2000; npfs and py9p, which have 9P2000.u, answer 9P2000 to
-//! any name but that; others say `unknown`, or that it is an error. So the next dialect is asked for where the answer leaves it open, by
-//! another `Tversion`, which begins the session anew.
+//! any name but that; others say `unknown`, that it is an error, or nothing, and hang up. So the next dialect is asked for where the answer leaves it
+//! open: by another connection, since py9p speaks 9P2000 after it has answered that, whatever it is asked for and answers then.
 
 use crate::convert;
 use crate::wire::{IO_MAX, MESSAGE_MIN, Tags};
@@ -28,25 +28,16 @@ pub(crate) struct Agreed {
     pub(crate) msize: u32,
 }
 
-/// Asks for each of these dialects in turn, until the server agrees.
-pub(crate) async fn agree(framed: &mut Wire, offers: &[Dialect]) -> Result<Agreed> {
-    let mut refused = Errno::EPROTO.because("there is no dialect to ask for");
-    for (at, offer) in offers.iter().enumerate() {
-        let version = Text::new(offer.name()).unwrap_or_default();
-        let question = Tversion { msize: IO_MAX + IO_HEAD, version };
-        framed.send(&Request::from(question).encode(NO_TAG, Dialect::Plain)).await?;
-        let Some(answer) = framed.receive().await? else {
-            return Err(match at {
-                0 => Errno::EPROTO.because("the server hangs up: it may not speak 9P"),
-                _ => refused,
-            });
-        };
-        match understood(&answer, offers, at)? {
-            Ok(agreed) => return Ok(agreed),
-            Err(error) => refused = error,
-        }
+/// Asks for the dialect at the place `at` of those that are offered, one after the other, each by a connection of its own. The inner error
+/// leaves the next one open.
+pub(crate) async fn agree(framed: &mut Wire, offers: &[Dialect], at: usize) -> Result<Result<Agreed>> {
+    let version = Text::new(offers[at].name()).unwrap_or_default();
+    let question = Tversion { msize: IO_MAX + IO_HEAD, version };
+    framed.send(&Request::from(question).encode(NO_TAG, Dialect::Plain)).await?;
+    match framed.receive().await? {
+        Some(answer) => understood(&answer, offers, at),
+        None => Ok(Err(Errno::EPROTO.because("the server hangs up: it may not speak 9P"))),
     }
-    Err(refused)
 }
 
 /// What the answer to the offer at the place `at` comes to; the inner error is for the case that nothing else can be offered.
