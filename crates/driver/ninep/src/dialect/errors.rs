@@ -5,7 +5,7 @@ use crate::convert;
 use outrigger_core::{Errno, Error};
 
 /// What separates the reason from what it is about: `'x' file does not exist`, `create/wstat -- file exists`, `open x: permission denied`.
-const BEFORE_REASONS: &[&str] = &["' ", " -- ", ": "];
+const BEFORE_REASONS: &[&str] = &["' ", " -- ", ":"];
 
 /// What sentences mean: those of the C library of Linux (strerror(3)), of Plan 9 and its file servers, of 9front, plan9port and u9fs. In small
 /// letters.
@@ -123,7 +123,7 @@ pub(crate) fn error_in(ename: &[u8], number: Option<u32>) -> Error {
 fn meant(ename: &[u8]) -> Option<Errno> {
     let ename = std::str::from_utf8(ename).ok()?.trim();
     let reasons =
-        BEFORE_REASONS.iter().filter_map(|before| ename.rsplit_once(before)).map(|(_, reason)| reason);
+        BEFORE_REASONS.iter().filter_map(|before| ename.rsplit_once(before)).map(|(_, reason)| reason.trim());
     std::iter::once(ename).chain(reasons).find_map(|reason| {
         let found = SENTENCES.iter().find(|(sentence, _)| reason.eq_ignore_ascii_case(sentence));
         found.map(|(_, errno)| *errno)
@@ -142,7 +142,8 @@ mod tests {
             ("'/n/x' file does not exist", Errno::ENOENT),
             ("create/wstat -- file exists", Errno::EEXIST),
             ("remove -- directory not empty", Errno::ENOTEMPTY),
-            ("server error: Permission denied", Errno::EACCES),
+            ("cannot open x: Permission denied", Errno::EACCES),
+            ("server error:No such file or directory", Errno::ENOENT),
             ("fid unknown or out of range", Errno::EBADF),
         ] {
             assert_eq!(error_in(said.as_bytes(), None), expected.into(), "{said}");
