@@ -61,6 +61,7 @@
 //!   may have been written by a lost connection is not written again.
 //! * `fsync` changes nothing by `Twstat`, which stores a file. A server that refuses that has no such thing.
 //! * There is no login (`Tauth`).
+//! * In 9P2000 a symbolic link to a directory looks like that directory, where the server follows it (u9fs): `rm -r` removes what is there.
 //!
 //! # Names of trees
 //!
