@@ -44,6 +44,7 @@ bench_packages=(
 )
 ratarmount_version=1.3.0
 moto_version=5.1.21
+pyroute2_version=0.9.7
 go_fuse_version=v2.7.2
 
 # missing PACKAGE=PROOF...: the packages whose proof is absent.
@@ -196,6 +197,8 @@ test)
     # moto is a server of the S3 protocol.
     install_python "$target/test-tools/venv" ratarmount "ratarmount==$ratarmount_version"
     install_python "$target/test-tools/venv" moto_server "moto[server,s3]==$moto_version"
+    # pyroute2 has a server of 9P2000.
+    install_python "$target/test-tools/venv" pyroute2-decoder "pyroute2==$pyroute2_version"
     ;;
 bench)
     install_python "$target/bench-venv" ratarmount "ratarmount==$ratarmount_version"

@@ -26,6 +26,47 @@ pub const SERVICE: Exceptions = &[
     ("service/a_referenced_node_outlives_its_name", "the server has no file without a name to ask about"),
 ];
 
+/// What besides cannot hold on a server that speaks 9P2000.u or 9P2000.
+pub const OTHER_DIALECTS: Exceptions = &[
+    ("directories/links_count_subdirectories", LINKS),
+    ("directories/files_do_not_change_its_links", LINKS),
+    ("rename/moves_between_directories", WITHIN),
+    ("rename/refuses_a_directory_into_itself", WITHIN),
+    ("rename/refuses_to_replace_an_ancestor", WITHIN),
+    ("rename/moves_a_tree", WITHIN),
+    ("rename/dot_dot_follows_a_moved_directory", WITHIN),
+    ("rename/link_counts_follow_a_moved_directory", WITHIN),
+    ("rename/link_counts_after_replacing_a_directory", WITHIN),
+    ("rename/open_file_follows", WITHIN),
+    ("rename/back_and_forth_many_times", WITHIN),
+    ("rename/onto_another_link_does_nothing", LINKS),
+    ("holes/take_no_space", "the dialect does not tell what a file takes"),
+    ("holes/files_larger_than_any_memory", "the dialect does not tell what a file takes"),
+    ("times/utimens_sets_to_the_nanosecond", SECONDS),
+    ("times/before_1970_and_after_2106", SECONDS),
+    ("times/noatime_is_respected", "the dialect cannot open a file without an access"),
+    ("times/chmod_marks_ctime_only", CTIME),
+    ("times/rename_marks_both_directories", WITHIN),
+    ("stateless/attributes_around_a_change_are_exact", WITHIN),
+];
+
+/// What besides cannot hold on one that speaks 9P2000.u.
+pub const UNIX: Exceptions = &[
+    ("links/counts_go_up_and_down", LINKS),
+    ("links/of_a_symlink_is_of_the_link_itself", LINKS),
+    ("limits/500_links_to_one_file", LINKS),
+    ("times/link_marks_ctime", CTIME),
+    ("times/unlink_marks_ctime_of_the_rest", CTIME),
+];
+
+/// What besides cannot hold on one that speaks 9P2000.
+pub const PLAIN: Exceptions = &[
+    ("directories/sticky_bit_is_kept", "the dialect has permissions of nine bits"),
+    ("times/utimens_omit_leaves_alone", "the time of access is the server's"),
+    ("times/rename_keeps_mtime", CTIME),
+    ("owners/", "all requests are made as one user, and the dialect has permissions of nine bits"),
+];
+
 /// What besides cannot hold through a mount.
 pub const MOUNTED: Exceptions = &[
     ("fallocate/", "the protocol reserves no space"),
@@ -36,3 +77,7 @@ pub const MOUNTED: Exceptions = &[
 ];
 
 const EXCHANGE: &str = "the protocol cannot exchange names";
+const LINKS: &str = "the dialect does not tell links";
+const WITHIN: &str = "the dialect moves files within a directory only";
+const SECONDS: &str = "times have whole seconds, 32 bits of them";
+const CTIME: &str = "the dialect does not tell when attributes were changed";

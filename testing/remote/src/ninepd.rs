@@ -14,25 +14,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// The users that the server knows, each with its group.
+/// The name of the superuser.
+const ROOT: &str = "root";
+
+/// The users that the server knows, each with its group. Only the superuser has a name.
 struct Known(Vec<(u32, u32)>);
 
 impl Users for Known {
     fn by_number(&self, uid: u32) -> Option<Account> {
-        let (uid, gid) = *self.0.iter().find(|(known, _)| *known == uid)?;
+        let (uid, gid) = *self.0.iter().chain([&(0, 0)]).find(|(known, _)| *known == uid)?;
         Some(Account { uid, gid, groups: vec![gid] })
     }
-    fn by_name(&self, _: &[u8]) -> Option<Account> {
-        None
+    fn by_name(&self, name: &[u8]) -> Option<Account> {
+        if name == ROOT.as_bytes() { self.by_number(0) } else { None }
     }
-    fn user_name(&self, _: u32) -> Option<String> {
-        None
+    fn user_name(&self, uid: u32) -> Option<String> {
+        (uid == 0).then(|| ROOT.to_owned())
     }
-    fn group_name(&self, _: u32) -> Option<String> {
-        None
+    fn group_name(&self, gid: u32) -> Option<String> {
+        (gid == 0).then(|| ROOT.to_owned())
     }
-    fn group_number(&self, _: &[u8]) -> Option<u32> {
-        None
+    fn group_number(&self, name: &[u8]) -> Option<u32> {
+        (name == ROOT.as_bytes()).then_some(0)
     }
 }
 
@@ -47,7 +50,7 @@ pub struct NinepServer {
 
 impl NinepServer {
     /// Starts it for the directory `root` below `dir`, which is empty. It believes the numbers of users, and
-    /// knows the groups of these. Root only.
+    /// knows the groups of these; the superuser has a name, too. Root only.
     ///
     /// # Errors
     /// When the directory cannot be made or opened, or no port is free.

@@ -27,8 +27,8 @@ const LINK: u32 = 1 << 24;
 const DEVICE: u32 = 1 << 23;
 const PIPE: u32 = 1 << 21;
 const SOCKET: u32 = 1 << 20;
-const SETUID: u32 = 1 << 19;
-const SETGID: u32 = 1 << 18;
+/// Where 9P2000.u has the bits of permissions that 9P2000 lacks, and where Unix has them: set-id bits, and `S_ISVTX`.
+const MOVED: [(u32, u32); 3] = [(1 << 19, SET_UID), (1 << 18, SET_GID), (1 << 16, 0o1000)];
 /// All that make something else than a regular file.
 const SPECIAL: u32 = SYMLINK | LINK | DEVICE | PIPE | SOCKET;
 const RWX: u32 = 0o777;
@@ -104,17 +104,15 @@ fn mode(attr: &Attr, dialect: Dialect) -> u32 {
             FileKind::Socket => SOCKET,
             FileKind::Regular | FileKind::Directory => 0,
         };
-        mode |= if attr.mode & SET_UID != 0 { SETUID } else { 0 };
-        mode |= if attr.mode & SET_GID != 0 { SETGID } else { 0 };
+        mode |= MOVED.iter().filter(|(_, bit)| attr.mode & bit != 0).fold(0, |all, (bit, _)| all | bit);
     }
     mode
 }
 
 /// Permissions as the tree has them.
 fn permissions(mode: u32, dialect: Dialect) -> u32 {
-    let ids = if dialect == Dialect::Unix { mode & (SETUID | SETGID) } else { 0 };
-    let set = |bit, id| if ids & bit != 0 { id } else { 0 };
-    (mode & RWX) | set(SETUID, SET_UID) | set(SETGID, SET_GID)
+    let moved = MOVED.iter().filter(|(bit, _)| dialect == Dialect::Unix && mode & bit != 0);
+    moved.fold(mode & RWX, |all, (_, bit)| all | bit)
 }
 
 impl Asking {
@@ -410,9 +408,10 @@ mod tests {
         assert_eq!(mode(&attr(0o40_755), Dialect::Plain), DIR | 0o755);
         assert_eq!(mode(&attr(0o120_777), Dialect::Plain), 0o777);
         assert_eq!(mode(&attr(0o120_777), Dialect::Unix), SYMLINK | 0o777);
-        assert_eq!(mode(&attr(0o104_755), Dialect::Unix), SETUID | 0o755);
-        assert_eq!(permissions(DIR | SETGID | 0o750, Dialect::Unix), 0o2750);
-        assert_eq!(permissions(SETGID | 0o750, Dialect::Plain), 0o750);
+        assert_eq!(mode(&attr(0o104_755), Dialect::Unix), 1 << 19 | 0o755);
+        assert_eq!(mode(&attr(0o41_777), Dialect::Unix), DIR | 1 << 16 | 0o777);
+        assert_eq!(permissions(DIR | 1 << 18 | 1 << 16 | 0o750, Dialect::Unix), 0o3750);
+        assert_eq!(permissions(1 << 18 | 0o750, Dialect::Plain), 0o750);
     }
 
     #[test]

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Between the messages of the core and those of 9P: attributes, times, errors.
 
+use outrigger_core::attr::AttrFields;
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::{Attr, Errno, Error, FileKind, SetTime, Time};
 use outrigger_proto_ninep as ninep;
-use outrigger_proto_ninep::{Attrs, Qid, QidKind, SetMask, Timespec};
+use outrigger_proto_ninep::{AttrMask, Attrs, Qid, QidKind, SetMask, Timespec};
 use outrigger_toolkit_remote::KnownFile;
 use outrigger_toolkit_remote::known::{Looks, instant};
 
 /// The largest size that files have on Linux: more is nothing that a program could count with.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// The largest error number of Linux.
-const ERRNO_MAX: u32 = 4095;
+pub(crate) const ERRNO_MAX: u32 = 4095;
 
 /// The error that a number of Linux means.
 pub(crate) fn error(ecode: u32) -> Error {
@@ -39,12 +40,15 @@ pub(crate) fn looks(attr: &Attr) -> Looks {
     Looks { size: Some(attr.size), changed: Some(instant(attr.ctime)) }
 }
 
-fn kind(mode: u32) -> outrigger_core::Result<FileKind> {
+pub(crate) fn kind(mode: u32) -> outrigger_core::Result<FileKind> {
     let odd = || Errno::EIO.because(format!("the server tells the mode {mode:o}, which no kind of file has"));
     FileKind::of_mode(mode).ok_or_else(odd)
 }
 
 pub(crate) fn attr(attrs: &Attrs) -> Attr {
+    // Only 9P2000 and 9P2000.u, which do not tell these, leave the number of names out.
+    let untold = AttrFields::NLINK | AttrFields::CTIME | AttrFields::BLOCKS;
+    let is_told = attrs.valid.contains(AttrMask::NLINK);
     Attr {
         ino: attrs.qid.path,
         size: attrs.size.min(SIZE_MAX),
@@ -59,12 +63,23 @@ pub(crate) fn attr(attrs: &Attrs) -> Attr {
         // A number of more than 32 bits is none that a program here could use.
         rdev: attrs.rdev.try_into().unwrap_or_default(),
         blksize: 1 << 17,
+        // 9P2000.L is not asked for it, since it need not change with the attributes.
+        change: if attrs.valid.contains(AttrMask::DATA_VERSION) { attrs.data_version } else { 0 },
+        unknown: if is_told { AttrFields::empty() } else { untold },
         ..Attr::default()
     }
 }
 
 fn time(time: &Timespec) -> Time {
     Time::new(time.secs as i64, time.nanos.min(999_999_999) as u32)
+}
+
+/// The time of modification that is to be set, as files are known again by it where a server does not tell that of their last change.
+pub(crate) fn mtime(set: &outrigger_core::SetAttrs) -> Option<u64> {
+    match set.mtime {
+        Some(SetTime::To(time)) => Some(instant(Time::new(time.secs, 0))),
+        Some(SetTime::Now) | None => None,
+    }
 }
 
 /// What to set.

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing directories. All names are received when a directory is opened: the offsets of a server are valid as long as it likes,
-//! the cookies of [`Ordered`] for ever. What they lead to is asked for, many names at a time, where attributes are wanted.
+//! the cookies of [`Ordered`] for ever. What they lead to is asked for, many names at a time, where attributes are wanted and the listing has
+//! none.
 
+use crate::convert;
+use crate::dialect::Listed;
 use crate::inner::{Inner, is_above};
-use crate::near::{Goal, Trail};
+use crate::near::{Goal, LASTS, Trail};
 use crate::wire::Fault;
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
 use outrigger_core::{Attr, BoxFuture, Cx, Errno, Error, FileKind, Handle, Name, Node, Result};
-use outrigger_proto_ninep::{Entry as Listed, Tfsync, Tlopen, Treaddir, entries};
 use outrigger_toolkit_remote::{
     DIRENT, DIRENT_PLUS, KnownFile, Named, OpenDirs, Ordered, name_only, together,
 };
 use std::sync::Arc;
+use tokio::time::Instant;
 
-/// `O_DIRECTORY`.
-const DIRECTORY: u32 = 0o200_000;
 /// What a name takes in memory beside its bytes, twice while names are put in order.
 const ITEM: usize = 256;
 /// How many names are looked up at once.
@@ -26,6 +27,10 @@ pub(crate) struct Item {
     name: Name,
     ino: u64,
     kind: Option<FileKind>,
+    /// What the listing tells of the file, if anything.
+    found: Option<Box<(KnownFile, Attr)>>,
+    /// When the listing was asked for, and what had been done here by then.
+    at: (Instant, u64),
 }
 
 impl Named for Item {
@@ -55,24 +60,20 @@ impl Inner {
         let uid = self.uid(cx);
         self.with(uid, |session| async move {
             let dir = self.reach(&session, uid, node).await?;
-            let opened = session.ask(Tlopen { fid: dir.number, flags: DIRECTORY }).await?;
-            let count = session.io_size(opened.iounit);
-            let (mut items, mut odd, mut size, mut offset) = (Vec::new(), None, 0, 0);
+            let at = (Instant::now(), self.doings.now());
+            let mut pages = session.list(&dir).await?;
+            let (mut items, mut odd, mut size) = (Vec::new(), None, 0);
             loop {
-                let page = session.ask(Treaddir { fid: dir.number, offset, count }).await?.data;
-                let page = entries(page)
-                    .map_err(|error| Errno::EIO.because(format!("the server's listing: {error}")))?;
-                let Some(last) = page.last() else { break };
-                if last.offset == offset {
-                    return Err(Errno::EIO.because("the server lists the same names again and again").into());
+                let page = session.page(&mut pages).await?;
+                if page.is_empty() {
+                    break;
                 }
-                offset = last.offset;
-                size += page.iter().map(|entry| ITEM + entry.name.len()).sum::<usize>();
+                size += page.iter().map(room).sum::<usize>();
                 if size > self.options.max_listing {
                     let why = "the directory has more names than max_listing= has room for";
                     return Err(Errno::EFBIG.because(why).into());
                 }
-                take(page, &mut items, &mut odd);
+                take(page, at, &mut items, &mut odd);
             }
             Ok::<_, Fault>(Arc::new(Ordered::new(items, odd)))
         })
@@ -84,8 +85,7 @@ impl Inner {
         let uid = self.uid(cx);
         self.with(uid, |session| async move {
             let dir = self.reach(&session, uid, node).await?;
-            session.ask(Tlopen { fid: dir.number, flags: DIRECTORY }).await?;
-            session.ask(Tfsync { fid: dir.number, data_only: 0 }).await.map(drop)
+            session.sync_dir(dir.number).await
         })
         .await
     }
@@ -111,7 +111,7 @@ impl Inner {
         size: u32,
     ) -> Result<Dirents> {
         let (names, eof) = self.names(cx, place, cookie, (size as usize, DIRENT)).await?;
-        let dirent = |(cookie, Item { name, ino, kind })| Dirent { ino, cookie, kind, name };
+        let dirent = |(cookie, Item { name, ino, kind, .. })| Dirent { ino, cookie, kind, name };
         Ok(Dirents { entries: names.into_iter().map(dirent).collect(), eof })
     }
 
@@ -128,7 +128,7 @@ impl Inner {
         for part in names.chunks(AT_ONCE) {
             let question = self.changes.ask();
             let find = |(_, item): &(u64, Item)| -> BoxFuture<'_, _> {
-                Box::pin(self.found(uid, node, item.name.clone()))
+                Box::pin(self.found(uid, node, item.clone()))
             };
             for ((cookie, item), found) in part.iter().zip(together(part.iter().map(find).collect()).await) {
                 let entry = match found {
@@ -146,18 +146,30 @@ impl Inner {
         Ok(DirentsPlus { entries, eof })
     }
 
-    async fn found(&self, uid: u32, dir: Node, name: Name) -> Result<((KnownFile, Attr), Option<Trail>)> {
-        let goal = Goal::Name(dir, &name);
+    /// What a name leads to: as the listing has it, if that is recent and nothing was changed here since it was asked for.
+    async fn found(&self, uid: u32, dir: Node, item: Item) -> Result<((KnownFile, Attr), Option<Trail>)> {
+        let (listed, doings) = item.at;
+        if let Some(found) = item.found
+            && listed.elapsed() < LASTS
+            && self.doings.now() == doings
+        {
+            return Ok((*found, None));
+        }
+        let goal = Goal::Name(dir, &item.name);
         self.with(uid, |session| async move { self.find(&session, uid, goal).await }).await
     }
 }
 
 /// Takes the entries of a page, and notes the first name that is none.
-fn take(page: Vec<Listed>, items: &mut Vec<Item>, odd: &mut Option<Error>) {
+fn take(page: Vec<Listed>, at: (Instant, u64), items: &mut Vec<Item>, odd: &mut Option<Error>) {
     for entry in page.into_iter().filter(|entry| !matches!(&entry.name[..], b"." | b"..")) {
         let shown = entry.name.escape_ascii().take(100).map(char::from).collect::<String>();
         match Name::new(bytes::Bytes::copy_from_slice(&entry.name)) {
-            Ok(name) => items.push(Item { name, ino: entry.qid.path, kind: kind_of(entry.kind) }),
+            Ok(name) => {
+                let found =
+                    entry.attrs.and_then(|told| Some((convert::known(&told).ok()?, convert::attr(&told))));
+                items.push(Item { name, ino: entry.ino, kind: entry.kind, found: found.map(Box::new), at });
+            }
             Err(_) => {
                 let why =
                     format!("the server lists '{shown}', which is no name of a file: not all may be shown");
@@ -167,7 +179,7 @@ fn take(page: Vec<Listed>, items: &mut Vec<Item>, odd: &mut Option<Error>) {
     }
 }
 
-/// The kind of file that a byte of a listing means (`DT_*`).
-fn kind_of(kind: u8) -> Option<FileKind> {
-    FileKind::of_mode(u32::from(kind) << 12)
+/// The memory that a name takes, in bytes.
+fn room(entry: &Listed) -> usize {
+    ITEM + entry.name.len() + entry.attrs.as_ref().map_or(0, |_| 2 * size_of::<(KnownFile, Attr)>())
 }

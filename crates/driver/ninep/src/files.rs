@@ -9,24 +9,10 @@ use bytes::{Bytes, BytesMut};
 use outrigger_core::ops::{Open, OpenFlags, Read, SetAttr, Write};
 use outrigger_core::reply::{Attrs, Opened, Ttl};
 use outrigger_core::{BoxFuture, Cx, Errno, FileKind, Handle, Node, Payload, Result, lock};
-use outrigger_proto_ninep::{Tfsync, Tlopen, Tread, Tsetattr};
+use outrigger_proto_ninep::Tread;
 use outrigger_toolkit_remote::known::{Change, moment};
 use outrigger_toolkit_remote::{pieces, together};
 use std::sync::{Arc, Mutex};
-
-/// How a file is opened at the server: what is beside these flags is done here, or not at all.
-const SENT: OpenFlags = OpenFlags::WRITE_ONLY
-    .union(OpenFlags::READ_WRITE)
-    .union(OpenFlags::TRUNC)
-    .union(OpenFlags::DSYNC)
-    .union(OpenFlags::NOATIME);
-/// `O_NOFOLLOW`: symbolic links of the server are followed here, where it can be seen where they lead.
-const NO_FOLLOW: u32 = 0o400_000;
-
-/// The flags of open(2) as the server gets them.
-pub(crate) fn sent(flags: OpenFlags) -> u32 {
-    (flags & SENT).bits() | NO_FOLLOW
-}
 
 impl Inner {
     pub(crate) async fn open_file(&self, cx: &Cx, op: Open) -> Result<Opened> {
@@ -35,24 +21,23 @@ impl Inner {
             Some(FileKind::Directory) => return Err(Errno::EISDIR.into()),
             Some(_) => return Err(Errno::ENXIO.because("only regular files are opened at the server")),
         }
-        let uid = self.uid(cx);
+        let (uid, empties) = (self.uid(cx), op.flags.contains(OpenFlags::TRUNC));
         let opened = self.with(uid, |session| async move {
             let fid = self.reach(&session, uid, op.node).await?;
-            let call = Tlopen { fid: fid.number, flags: sent(op.flags) };
-            let opened = match op.flags.contains(OpenFlags::TRUNC) {
-                true => {
-                    let emptied = self.begin(Some(op.node), Change::Size(0));
-                    let opened = session.change(call).await?;
-                    emptied.done(0);
-                    opened
-                }
-                false => session.ask(call).await?,
-            };
+            let emptied = empties.then(|| self.begin(Some(op.node), Change::Size(0)));
+            let opened = session.open(fid.number, op.flags).await?;
+            emptied.into_iter().for_each(|emptied| emptied.done(0));
+            let fid = OpenFid::new(fid, opened, op.flags);
+            if fid.only_appends && is_written(op.flags) && !op.flags.contains(OpenFlags::APPEND) {
+                return Err(Errno::EPERM
+                    .because("the server only appends to this file: open it to append")
+                    .into());
+            }
             let asked = moment();
             // From here on no other file gets its number; and diod does not bear two requests by a fid that is being opened.
-            let told = self.told_of(&session, op.node, fid.number).await;
-            let told = if op.flags.contains(OpenFlags::TRUNC) { told.map_err(once)? } else { told? };
-            Ok((OpenFid::new(fid, opened.iounit), told, asked))
+            let told = self.told_of(&session, op.node, fid.fid.number).await;
+            let told = if empties { told.map_err(once)? } else { told? };
+            Ok((fid, told, asked))
         });
         let (by, told, asked) = opened.await?;
         self.opened(cx, (op.node, op.flags), by, (&told, asked))
@@ -108,7 +93,10 @@ impl Inner {
             let write = |(at, len)| -> BoxFuture<'_, _> {
                 Box::pin(write_piece(&session, &file.fid, offset + at as u64, data.slice(at..at + len)))
             };
-            let outcomes = together(pieces(data.len(), file.each).map(write).collect()).await;
+            let outcomes = match file.only_appends {
+                true => in_turn(pieces(data.len(), file.each).map(write)).await,
+                false => together(pieces(data.len(), file.each).map(write).collect()).await,
+            };
             let mut done = 0;
             for ((_, len), outcome) in pieces(data.len(), file.each).zip(outcomes) {
                 match outcome {
@@ -116,6 +104,9 @@ impl Inner {
                     Err(Fault::Known(_)) if done > 0 => break,
                     Err(fault) => return Err(fault),
                 }
+            }
+            if file.must_sync {
+                session.sync(file.fid.number, true).await?;
             }
             Ok((done, session))
         });
@@ -131,7 +122,7 @@ impl Inner {
         let uid = self.open.get(handle)?.uid;
         self.with(uid, |session| async move {
             let file = self.fid_of(&session, node, handle).await?;
-            session.ask(Tfsync { fid: file.fid.number, data_only: data_only.into() }).await.map(drop)
+            session.sync(file.fid.number, data_only).await
         })
         .await
     }
@@ -149,12 +140,14 @@ impl Inner {
         let by = by.or_else(|| self.nameless_handle(op.node));
         let uid = by.and_then(|handle| self.open.get(handle).ok()).map_or(self.uid(cx), |file| file.uid);
         let change = op.attrs.size.map_or(Change::Attrs, Change::Size);
+        let time = if self.has_ctime() { None } else { convert::mtime(&op.attrs).map(Change::Time) };
         let attrs = &convert::set_attrs(&op.attrs);
         let told = self.with(uid, |session| async move {
             let fid = self.fid_with_attrs(&session, uid, (op.node, by)).await?;
-            let changing = self.begin(Some(op.node), change);
-            session.change(Tsetattr { fid: fid.number(), attrs: attrs.clone() }).await?;
-            changing.done(0);
+            let changing =
+                [Some(change), time].map(|change| change.map(|change| self.begin(Some(op.node), change)));
+            session.set_attrs(fid.number(), attrs, self.runtime.coarse_wall()).await?;
+            changing.into_iter().flatten().for_each(|change| change.done(0));
             let asked = moment();
             let told = self.told_of(&session, op.node, fid.number()).await.map_err(once)?;
             self.saw(&session, op.node, &convert::attr(&told), asked);
@@ -179,6 +172,23 @@ impl Inner {
         }
         self.reach(session, uid, node).await.map(AnyFid::Reached)
     }
+}
+
+/// What comes of writes that are made one after the other, each at most once, up to the first that fails: of a file that is only appended to.
+async fn in_turn<T>(writes: impl Iterator<Item = BoxFuture<'_, Result<T, Fault>>>) -> Vec<Result<T, Fault>> {
+    let mut outcomes = Vec::new();
+    for write in writes {
+        outcomes.push(write.await.map_err(once));
+        if outcomes.last().is_some_and(Result::is_err) {
+            break;
+        }
+    }
+    outcomes
+}
+
+/// Whether a file is opened for writing.
+pub(crate) fn is_written(flags: OpenFlags) -> bool {
+    flags.intersects(OpenFlags::WRITE_ONLY | OpenFlags::READ_WRITE)
 }
 
 /// A fid of a file.

@@ -4,7 +4,6 @@
 
 use crate::inner::Inner;
 use outrigger_core::{Errno, Error, FileKind, Name, Node, Result};
-use outrigger_proto_ninep::Tlink;
 use outrigger_toolkit_remote::SillyServer;
 use outrigger_toolkit_remote::known::Change;
 
@@ -67,7 +66,7 @@ impl Inner {
             let linked = self.with(uid, |session| async move {
                 let file = self.reach(&session, uid, node).await?;
                 let (dir, name) = self.place(&session, uid, dir, aside).await?;
-                session.change(Tlink { dfid: dir.number, fid: file.number, name }).await.map(drop)
+                session.link(dir.number, name, &file).await
             });
             changing.settled(linked.await)
         };

@@ -2,10 +2,11 @@
 //! What the operations share: the state of a tree, finding files, and how they look.
 
 use crate::convert;
+use crate::dialect::People;
 use crate::dirs::Dirs;
 use crate::files::is_misled;
 use crate::hidden::As;
-use crate::late::NameChanges;
+use crate::late::{Doings, NameChanges};
 use crate::link::{Line, Place, Trees, text};
 use crate::lock_state::Locks;
 use crate::near::{Goal, NearDirs, Trail};
@@ -14,7 +15,7 @@ use crate::options::Options;
 use crate::wire::{Fault, Fid, Session};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Attr, Cx, Errno, FileKind, Handle, Keep, Name, Node, NodeTable, Result, Runtime};
-use outrigger_proto_ninep::{self as ninep, Qid, Text};
+use outrigger_proto_ninep::{self as ninep, Dialect, Qid, Text};
 use outrigger_toolkit_remote::known::moment;
 use outrigger_toolkit_remote::{
     HandleTable, KnownFile, NodeLocks, Outage, SillyNames, SillyRename, hash, own_credentials,
@@ -40,6 +41,10 @@ pub(crate) struct Inner {
     pub(crate) trees: Mutex<Trees>,
     pub(crate) uname: String,
     pub(crate) own_uid: u32,
+    /// What the server speaks, from the first connection on.
+    pub(crate) dialect: Arc<OnceLock<Dialect>>,
+    /// Who the users are that it names.
+    pub(crate) people: Arc<People>,
     pub(crate) files: HandleTable,
     pub(crate) open: Files,
     /// Names of removed files that are open.
@@ -47,6 +52,8 @@ pub(crate) struct Inner {
     pub(crate) dirs: Dirs,
     pub(crate) near: NearDirs,
     pub(crate) changes: NameChanges,
+    /// What begins and ends here that changes something.
+    pub(crate) doings: Doings,
     pub(crate) locks: Locks,
     /// One after the other: appending asks for the size first.
     pub(crate) appends: NodeLocks,
@@ -70,11 +77,14 @@ impl Inner {
         let takes_over = files.get(Node::ROOT).is_some();
         let outage = if takes_over { Outage::after_takeover() } else { Outage::new(false) };
         let uname = options.uname.clone().or(user).or_else(|| std::env::var("USER").ok());
+        let (uname, own) = (uname.unwrap_or_default(), own_credentials());
+        let people = People::new(&uname, (options.uid.unwrap_or(own.uid), own.gid));
         let mut inner = Inner {
             me: Me::default(),
             dirs: Dirs::default(),
             near: NearDirs::default(),
             changes: NameChanges::default(),
+            doings: Doings::default(),
             locks,
             place,
             options,
@@ -83,14 +93,17 @@ impl Inner {
             outage: Arc::new(outage),
             aname: None,
             trees: Mutex::default(),
-            uname: uname.unwrap_or_default(),
-            own_uid: own_credentials().uid,
+            uname,
+            own_uid: own.uid,
+            dialect: Arc::default(),
+            people: Arc::new(people),
             files,
             open,
             silly,
             appends: NodeLocks::default(),
         };
         inner.aname = inner.find_aname().await?;
+        inner.has_wanted_locks()?;
         let inner = Arc::new(inner);
         let _ = inner.me.set(Arc::downgrade(&inner));
         match takes_over {

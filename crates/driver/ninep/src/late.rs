@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replies about names that come too late: what a server says of a name before it is changed here must not be believed afterwards, or the
-//! table of names has one that is gone, and a file that has lost its last name seems to have another one.
+//! table of names has one that is gone, and a file that has lost its last name seems to have another one. Attributes in a listing are
+//! believed as long as nothing at all is changed here.
 
 use outrigger_core::{Name, Node, lock};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Which names were changed here while questions about names were under way.
 #[derive(Debug, Default)]
@@ -36,6 +38,32 @@ impl NameChanges {
             let now = state.now;
             state.changed.insert((dir, name.clone()), now);
         }
+    }
+}
+
+/// Counts what begins and what ends here that changes something, whatever it is.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Doings(Arc<AtomicU64>);
+
+impl Doings {
+    /// Nothing has begun or ended since as long as this is the same.
+    pub(crate) fn now(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Something begins here; dropping it ends that.
+    pub(crate) fn begin(&self) -> Doing {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Doing(self.clone())
+    }
+}
+
+/// Something that changes something.
+pub(crate) struct Doing(Doings);
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Ordering::AcqRel);
     }
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trees of 9P servers (9P2000.L over TCP or a socket of this machine), as diod, QEMU and others have them.
+//! Trees of 9P servers, over TCP or a socket of this machine: 9P2000.L as diod, QEMU and others have it, 9P2000.u, and 9P2000 of Plan 9.
 //!
 //! [`NineP`] is an asynchronous [`Driver`](outrigger_core::Driver) on `outrigger-proto-ninep`, a codec of ours, the multiplexer, and
 //! the toolkit for drivers of servers.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `wire.rs` | a connection: version, tags, fids, calls, walks |
+//! | `wire.rs` | a connection: tags, fids, calls, walks |
+//! | `dialect/` | what is asked in each dialect, and how it is agreed: `linux.rs`, `plain.rs`; `stat.rs`, `people.rs` and `errors.rs` say what 9P2000 means |
 //! | `link.rs` | where a server is; connecting, also again; what it calls its trees |
 //! | `inner.rs` | finding files, attributes |
 //! | `near.rs` | where walks begin |
@@ -24,13 +25,43 @@
 //!
 //! Each request walks to its file (`Twalk`, 16 names at a time), from the nearest directory that was found a moment ago or from the root, and gives the
 //! fid back (`Tclunk`) without waiting for the answer.
-//! `Tgetattr` goes out with the walk. A server that begins with it before the walk is done, as diod does, answers with an error, or with the
+//! `Tgetattr`, or `Tstat`, goes out with the walk. A server that begins with it before the walk is done, as diod does, answers with an error, or with the
 //! attributes of another file, which its `qid` tells; it is asked behind the walk from then on. So a lookup takes one round trip, or two, and
-//! so do the attributes of up to 256 names of a directory, since a listing has none (`Treaddir`). Open files keep fids of their own.
+//! so do the attributes of up to 256 names of a directory, since a listing of 9P2000.L has none (`Treaddir`). Listings of the other dialects have
+//! them: these are used for a second, as long as nothing is changed here. Open files keep fids of their own.
 //!
-//! As root, each request is made as the user who asks, by an attach of that user; otherwise as the user of this process, or with
+//! As root, where users have numbers, each request is made as the user who asks, by an attach of that user; otherwise as the user of this process, or with
 //! `uid=N` as that one. The superuser has a connection apart: on one by which the superuser has attached, diod lets every user do everything.
 //! Each open is decided by the server, also of a file whose content is cached.
+//!
+//! # Dialects
+//!
+//! 9P2000.L is asked for first, then 9P2000.u, then 9P2000, or with `dialect=` only one of them. The first that the server agrees to is spoken
+//! as long as the tree is there, also on later connections. What a dialect does not have is not among the operations of the tree, so that what
+//! is above simulates or refuses it:
+//!
+//! | | 9P2000.L | 9P2000.u | 9P2000 |
+//! |---|---|---|---|
+//! | symbolic links, hard links, devices, pipes | yes | yes | no: the server follows symbolic links, if it has any |
+//! | set-id bits and sticky bit | yes | yes | `EPERM` |
+//! | users and groups | numbers | numbers | names: `uname` is the user here, others those of this system's user database, a number, or nobody |
+//! | changing the owner | yes | yes | `EPERM`; the group by its name |
+//! | requests are made as | each user, as root | each user, as root | one user |
+//! | times | nanoseconds | seconds, from 1970 to 2106 | the same; the time of access is the server's |
+//! | numbers of links, times of the last change of attributes | yes | 1; that of the content | as 9P2000.u |
+//! | renaming between directories | yes | `EXDEV` | `EXDEV` |
+//! | extended attributes, locks at the server, size of the file system | yes | no | no |
+//!
+//! * The dialects besides 9P2000.L rename within a directory by `Twstat`. Servers on Unix replace the file of the new name. Where the server
+//!   refuses that with an error that means `EEXIST`, as those of Plan 9, that file is renamed to `.outrigger-replaced-` and a number and removed when the new one has its
+//!   name: for a moment nothing has it, and an error says where it is if it stays.
+//! * `Tcreate` looks for the name first, since some servers empty a file that is there.
+//! * The mode of something new is what the server makes of it: Plan 9 takes away what the directory does not have.
+//! * A file that the server only appends to (`DMAPPEND`) is opened for writing with `O_APPEND` only, past caches, and written in order; what
+//!   may have been written by a lost connection is not written again.
+//! * `fsync` changes nothing by `Twstat`, which stores a file. A server that refuses that has no such thing.
+//! * There is no login (`Tauth`).
+//! * In 9P2000 a symbolic link to a directory looks like that directory, where the server follows it (u9fs): `rm -r` removes what is there.
 //!
 //! # Names of trees
 //!
@@ -58,7 +89,7 @@
 //! Locks of fcntl(2) and flock(2) hold among the clients of the server. It has one table of them, so a lock of the one kind is in the way of
 //! the other kind at another client (not on this machine). It answers at once: what waits here asks again, after 20 ms at first and every second at
 //! last, until a signal ends that; who waits longest need not be first, and a circle of waiting clients is not noticed (`EDEADLK`). diod locks whole
-//! files, whatever range it is asked for; QEMU grants everything. Where a server has no such request, and with `locks=local`, locks hold among
+//! files, whatever range it is asked for; QEMU grants everything. Where a server or its dialect has no such request, and with `locks=local`, locks hold among
 //! the programs of one mount; `locks=server` makes that `ENOLCK`.
 //!
 //! Through a mount, what an open file has locked by itself (`F_OFD_SETLK`) ends later than with close(2), at the latest when no program has the file open:
@@ -78,6 +109,7 @@
 #![forbid(unsafe_code)]
 
 mod convert;
+mod dialect;
 mod dirs;
 mod files;
 mod hidden;
@@ -105,7 +137,7 @@ use std::sync::Arc;
 /// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "9p",
-    opens: "trees of 9P servers (9P2000.L)",
+    opens: "trees of 9P servers (9P2000.L, 9P2000.u, 9P2000)",
     location: "9p://[USER@]HOST[:PORT]/PATH, 9p:unix:SOCKET/PATH",
     writable: true,
     options: &[&OPTIONS],
@@ -134,7 +166,7 @@ impl NineP {
     /// run on `runtime`. With `keep`, the tree outlives this process.
     ///
     /// # Errors
-    /// Why the server is not reached, or does not let this user in; `EPROTO` where it does not speak 9P2000.L; `EUCLEAN` when `keep` has
+    /// Why the server is not reached, or does not let this user in; `EPROTO` where it does not speak 9P, or not the dialect that is wanted; `EUCLEAN` when `keep` has
     /// something else.
     pub async fn connect(
         at: String,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The connection to a server, made again when it is lost, and the trees that it has.
 
+use crate::dialect;
 use crate::inner::{Inner, Me};
-use crate::wire::{Fault, Session};
-use outrigger_core::{Cx, Errno, Error, Name, Result, lock};
-use outrigger_proto_ninep::Text;
+use crate::options::Where;
+use crate::wire::{Fault, Session, Terms};
+use outrigger_core::{Cx, Errno, Error, Name, OpCode, Result, lock};
+use outrigger_proto_ninep::{Dialect, Text};
 use outrigger_toolkit_remote::{Authority, Stream, connect_tcp, repeated, within};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -146,11 +148,22 @@ impl Inner {
 
     fn dial(&self, line: &Line, sender: watch::Sender<Option<Result<Arc<Session>>>>) {
         let (present, outage, place) = (Arc::clone(&line.0), Arc::clone(&self.outage), self.place.clone());
+        let (terms, dialect) = (self.terms(), Arc::clone(&self.dialect));
         let (runtime, limit, me) = (Arc::clone(&self.runtime), self.options.timeout, Arc::clone(&self.me));
         self.runtime.spawn(Box::pin(async move {
             let dial = async || {
-                let spawn = |connection| runtime.spawn(Box::pin(until_lost(connection, Arc::clone(&me))));
-                Session::start(stream(&place, limit).await?, limit, spawn).await
+                let mut refused = Errno::EPROTO.because("there is no dialect to ask for");
+                for at in 0..terms.offers.len() {
+                    let spawn = |connection| runtime.spawn(Box::pin(until_lost(connection, Arc::clone(&me))));
+                    match Session::start(stream(&place, limit).await?, limit, (&terms, at), spawn).await? {
+                        Ok(session) => {
+                            dialect.get_or_init(|| session.dialect);
+                            return Ok(session);
+                        }
+                        Err(error) => refused = error,
+                    }
+                }
+                Err(refused)
             };
             let dialed = outage.connect(limit, dial).await;
             *lock(&present) =
@@ -163,13 +176,60 @@ impl Inner {
         }));
     }
 
-    /// The user who asks, as the server gets it: as root the one whom the request is of.
+    /// What to ask a server for. A tree stays what it is: so it speaks one dialect as long as it is there.
+    fn terms(&self) -> Terms {
+        let wanted = self.dialect.get().copied().or(self.options.dialect);
+        let offers = wanted.map_or_else(|| dialect::ALL.to_vec(), |wanted| vec![wanted]);
+        Terms { offers, people: Arc::clone(&self.people) }
+    }
+
+    /// The dialect that is spoken; before the first connection 9P2000.L.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.dialect.get().copied().unwrap_or(Dialect::Linux)
+    }
+
+    /// The user who asks, as the server gets it: as root the one whom the request is of, where users have numbers.
     pub(crate) fn uid(&self, cx: &Cx) -> u32 {
         match self.options.uid {
             Some(uid) => uid,
-            None if self.own_uid == 0 => cx.cred.uid,
+            None if self.asks_as_each() => cx.cred.uid,
             None => self.own_uid,
         }
+    }
+
+    /// Whether the dialect has requests for an operation.
+    pub(crate) fn has(&self, op: OpCode) -> Result<()> {
+        let dialect = self.dialect();
+        if !dialect::lacks(dialect).has(op) {
+            return Ok(());
+        }
+        let (dialect, op) = (dialect.name(), op.name());
+        Err(Errno::ENOSYS.because(format!("the server speaks {dialect}, which has no request for {op}")))
+    }
+
+    /// Whether locks can hold where the user wants them to.
+    ///
+    /// # Errors
+    /// `EINVAL` for locks at a server that has no requests for them.
+    pub(crate) fn has_wanted_locks(&self) -> Result<()> {
+        match (self.options.locks, self.dialect()) {
+            (Some(Where::Server), dialect @ (Dialect::Unix | Dialect::Plain)) => {
+                let dialect = dialect.name();
+                Err(Errno::EINVAL
+                    .because(format!("locks=server: the server speaks {dialect}, which has no locks")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the server tells when attributes were changed last; otherwise that seems to be when the content was.
+    pub(crate) fn has_ctime(&self) -> bool {
+        self.dialect() == Dialect::Linux
+    }
+
+    /// Whether requests are made as the users who make them.
+    pub(crate) fn asks_as_each(&self) -> bool {
+        self.options.uid.is_none() && self.own_uid == 0 && self.dialect() != Dialect::Plain
     }
 
     /// Where to walk from to what has these names in the tree, and what names are left: `None` above all that the server attaches.

@@ -5,7 +5,6 @@
 //! locked together, by one fid of each file: servers tell owners by connection and fid, and one that locks whole files, as diod does, would
 //! give back all with a part. A lock that is in the way at the server is asked for again until it is free.
 
-use crate::files::sent;
 use crate::inner::Inner;
 use crate::lock_state::{FileLocks, Held, LockFid, Step, steps};
 use crate::opened::OpenFile;
@@ -14,7 +13,7 @@ use crate::wire::{Fault, Session};
 use outrigger_core::ops::{GetLock, Lock, LockKind, OpenFlags, SetLock};
 use outrigger_core::range_locks::RangeLocks;
 use outrigger_core::{Cx, Errno, FileKind, Handle, LockOwner, Node, Result, lock};
-use outrigger_proto_ninep::{self as ninep, LockStatus, LockType, Rgetlock, Tgetlock, Tlock, Tlopen};
+use outrigger_proto_ninep::{self as ninep, Dialect, LockStatus, LockType, Rgetlock, Tgetlock, Tlock};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,9 +36,9 @@ enum Told {
 }
 
 impl Inner {
-    /// Whether the user wants locks to hold in this mount only: then the doors keep them.
+    /// Whether locks hold in this mount only, since the user wants that or the server has no requests for them: then the doors keep them.
     pub(crate) fn locks_here(&self) -> bool {
-        self.options.locks == Some(Where::Local)
+        self.options.locks == Some(Where::Local) || self.dialect() != Dialect::Linux
     }
 
     /// Takes or gives back a lock.
@@ -203,13 +202,13 @@ impl Inner {
         (uid, flags): (u32, OpenFlags),
     ) -> Result<LockFid, Fault> {
         let fid = self.reach(session, uid, node).await?;
-        let open = |flags| session.ask(Tlopen { fid: fid.number, flags: sent(flags) });
+        let open = |flags| session.open(fid.number, flags);
         let access = flags & (OpenFlags::READ_WRITE | OpenFlags::WRITE_ONLY);
         let opened = match open(OpenFlags::READ_WRITE).await {
             Err(Fault::Known(_)) => open(access).await?,
             opened => opened?,
         };
-        self.is_node(node, &opened.qid)?;
+        self.is_node(node, &opened.0)?;
         Ok(LockFid { fid, client_id: self.locks.new_owner() })
     }
 

@@ -2,7 +2,7 @@
 //! Making, moving and removing names. A change whose reply was lost is not made again: `EIO` says that it may have been made.
 
 use crate::convert;
-use crate::files::sent;
+use crate::dialect::New;
 use crate::inner::Inner;
 use crate::late::Asked;
 use crate::opened::OpenFid;
@@ -10,30 +10,19 @@ use crate::wire::{Fault, Session, once};
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{Create, Link, MkDir, MkNod, Open, OpenFlags, Rename, RenameFlags, SymLink};
 use outrigger_core::reply::{Created, Entry};
-use outrigger_core::{Attr, Cx, Errno, Name, Node, Result};
-use outrigger_proto_ninep::{
-    AttrMask, Call, QidKind, Text, Tgetattr, Tlcreate, Tlink, Tmkdir, Tmknod, Tremove, Trename, Trenameat,
-    Tsymlink, Tunlinkat, UNLINK_DIRECTORY,
-};
+use outrigger_core::{Attr, Cx, Errno, FileKind, Name, Node, Result};
+use outrigger_proto_ninep::{Text, UNLINK_DIRECTORY};
 use outrigger_toolkit_remote::KnownFile;
 use outrigger_toolkit_remote::known::{Change, moment};
 use std::sync::Arc;
 
-/// `O_CREAT`.
-const CREATE: u32 = 0o100;
-
 impl Inner {
-    /// Makes something in a directory by `call`, which gets the directory and the name: its entry.
-    async fn make<C: Call>(
-        &self,
-        cx: &Cx,
-        (dir, name): (Node, &Name),
-        call: impl Fn(u32, Text) -> C,
-    ) -> Result<Entry> {
-        let (uid, call) = (self.uid(cx), &call);
+    /// Makes something in a directory: its entry.
+    async fn make(&self, cx: &Cx, (dir, name): (Node, &Name), new: New) -> Result<Entry> {
+        let (uid, new, _doing) = (self.uid(cx), &new, self.doings.begin());
         let made = self.with(uid, |session| async move {
             let (fid, sent) = self.place(&session, uid, dir, name).await?;
-            session.change(call(fid.number, sent.clone())).await?;
+            session.make(fid.number, sent.clone(), new.clone(), cx.cred.gid).await?;
             self.now_found(&session, (fid.number, sent), (dir, name)).await
         });
         self.new_entry(cx, (dir, name), made.await?).await
@@ -67,20 +56,20 @@ impl Inner {
     }
 
     pub(crate) async fn mkdir(&self, cx: &Cx, op: MkDir) -> Result<Entry> {
-        let (mode, gid) = (op.mode & MODE_PERMISSIONS, cx.cred.gid);
-        self.make(cx, (op.dir, &op.name), |dfid, name| Tmkdir { dfid, name, mode, gid }).await
+        let new = New::Directory { mode: op.mode & MODE_PERMISSIONS };
+        self.make(cx, (op.dir, &op.name), new).await
     }
 
     pub(crate) async fn symlink(&self, cx: &Cx, op: SymLink) -> Result<Entry> {
         let target = Text::new(op.target.as_bytes().to_vec()).ok_or(Errno::ENAMETOOLONG)?;
-        let call = |dfid, name| Tsymlink { dfid, name, target: target.clone(), gid: cx.cred.gid };
-        self.make(cx, (op.dir, &op.name), call).await
+        self.make(cx, (op.dir, &op.name), New::Symlink { target }).await
     }
 
     pub(crate) async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
-        let (major, minor) = (rustix::fs::major(op.rdev.into()), rustix::fs::minor(op.rdev.into()));
-        let (mode, gid) = (op.mode, cx.cred.gid);
-        self.make(cx, (op.dir, &op.name), |dfid, name| Tmknod { dfid, name, mode, major, minor, gid }).await
+        let kind = FileKind::of_mode(op.mode).ok_or(Errno::EINVAL)?;
+        let device = (rustix::fs::major(op.rdev.into()), rustix::fs::minor(op.rdev.into()));
+        let new = New::Node { kind, mode: op.mode & MODE_PERMISSIONS, device };
+        self.make(cx, (op.dir, &op.name), new).await
     }
 
     pub(crate) async fn link(&self, cx: &Cx, op: Link) -> Result<Entry> {
@@ -92,7 +81,7 @@ impl Inner {
         let linked = self.with(uid, |session| async move {
             let file = self.reach(&session, uid, op.node).await?;
             let (dir, name) = self.place(&session, uid, op.dir, &op.name).await?;
-            session.change(Tlink { dfid: dir.number, fid: file.number, name: name.clone() }).await?;
+            session.link(dir.number, name.clone(), &file).await?;
             self.now_found(&session, (dir.number, name), (op.dir, &op.name)).await
         });
         self.new_entry(cx, (op.dir, &op.name), changing.settled(linked.await)?).await
@@ -113,16 +102,14 @@ impl Inner {
 
     async fn create_new(&self, cx: &Cx, op: &Create) -> Result<Created> {
         let (uid, gid, mode) = (self.uid(cx), cx.cred.gid, op.mode & MODE_PERMISSIONS);
-        // What has the name may be a symbolic link, which the server would follow.
-        let flags = sent(op.flags) | CREATE | OpenFlags::EXCL.bits();
+        let _doing = self.doings.begin();
         let made = self.with(uid, |session| async move {
             let (fid, name) = self.place(&session, uid, op.dir, &op.name).await?;
-            let made = session.change(Tlcreate { fid: fid.number, name, flags, mode, gid }).await?;
+            let made = session.create(&fid, name, (op.flags, mode, gid)).await?;
             self.changes.changed(op.dir, &op.name);
             let asked = moment();
-            let told =
-                session.ask(Tgetattr { fid: fid.number, mask: AttrMask::BASIC }).await.map_err(once)?;
-            Ok((OpenFid::new(fid, made.iounit), told.attrs, asked))
+            let told = session.attrs(fid.number).await.map_err(once)?;
+            Ok((OpenFid::new(fid, made, op.flags), told, asked))
         });
         let (by, told, asked) = made.await?;
         let found = (convert::known(&told)?, convert::attr(&told));
@@ -175,11 +162,7 @@ impl Inner {
     ) -> Result<()> {
         let removed = self.with(uid, |session| async move {
             let (fid, name) = self.place(&session, uid, dir, name).await?;
-            let call = Tunlinkat { dfid: fid.number, name: name.clone(), flags };
-            match session.change_at(call).await? {
-                Some(_) => Ok(()),
-                None => remove_by_fid(&session, fid.number, name, flags).await,
-            }
+            session.remove(fid.number, name, flags).await
         });
         let removed = removed.await;
         self.changes.changed(dir, name);
@@ -196,18 +179,7 @@ impl Inner {
         let moved = self.with(uid, |session| async move {
             let (old, old_name) = self.place(&session, uid, dir, name).await?;
             let (new, new_name) = self.place(&session, uid, to_dir, to_name).await?;
-            let to = (new.number, new_name.clone());
-            let call = Trenameat {
-                old_dfid: old.number,
-                old_name: old_name.clone(),
-                new_dfid: new.number,
-                new_name,
-            };
-            if session.change_at(call).await?.is_some() {
-                return Ok(());
-            }
-            let (moved, _) = session.walk_to(old.number, &[old_name]).await?;
-            session.change(Trename { fid: moved.number, dfid: to.0, name: to.1 }).await.map(drop)
+            session.rename((&old, old_name), (&new, new_name), dir == to_dir).await
         });
         let moved = changing.settled(moved.await);
         [(dir, name), (to_dir, to_name)].into_iter().for_each(|(dir, name)| self.changes.changed(dir, name));
@@ -252,18 +224,4 @@ impl Inner {
         self.lost_name(target.filter(|_| kept.is_none()));
         Ok(())
     }
-}
-
-/// Removes a name at a server that only removes files by their fids, whatever kind they are of.
-async fn remove_by_fid(session: &Arc<Session>, dir: u32, name: Text, flags: u32) -> Result<(), Fault> {
-    let (file, walked) = session.walk_to(dir, &[name]).await?;
-    let is_directory = walked.to.is_some_and(|qid| qid.kind.contains(QidKind::DIRECTORY));
-    match (is_directory, flags & UNLINK_DIRECTORY != 0) {
-        (true, false) => return Err(Errno::EISDIR.into()),
-        (false, true) => return Err(Errno::ENOTDIR.into()),
-        _ => {}
-    }
-    // Whatever is answered, the fid is gone.
-    file.forget();
-    session.change(Tremove { fid: file.number }).await.map(drop)
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// For how long a fid is used: as [`Ttl::SECOND`](outrigger_core::reply::Ttl).
-const LASTS: Duration = Duration::from_secs(1);
+pub(crate) const LASTS: Duration = Duration::from_secs(1);
 /// How many fids there are in each half.
 const HALF: usize = 512;
 

@@ -6,13 +6,15 @@
 //! of the one that was open (see `known` of the toolkit), and if it is another one the open file is dead.
 
 use crate::convert;
-use crate::files::sent;
+use crate::dialect::Opened as ByServer;
+use crate::files::is_written;
 use crate::inner::Inner;
+use crate::late::Doing;
 use crate::wire::{Fault, Fid, Session};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{Attr, Cx, Errno, Error, Handle, Keep, Node, Result, lock};
-use outrigger_proto_ninep::{AttrMask, Attrs, Qid, Tgetattr, Tlopen};
+use outrigger_proto_ninep::{Attrs, Qid, QidKind};
 use outrigger_toolkit_remote::known::{Change, Facts, Known, Looks, UnderWay, moment};
 use outrigger_toolkit_remote::{OpenFiles, OwnWords, WasOpen};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,12 +49,17 @@ pub(crate) struct OpenFid {
     pub(crate) fid: Fid,
     /// How much content one message moves, in bytes.
     pub(crate) each: u32,
+    /// Whether the server writes at its end only, wherever a write is meant to go.
+    pub(crate) only_appends: bool,
+    /// Whether what is written is to be on stable storage at once (`O_DSYNC`), and the server does not know that.
+    pub(crate) must_sync: bool,
 }
 
 impl OpenFid {
-    pub(crate) fn new(fid: Fid, iounit: u32) -> Self {
+    pub(crate) fn new(fid: Fid, (qid, iounit): ByServer, flags: OpenFlags) -> Self {
         let each = fid.session.io_size(iounit);
-        OpenFid { fid, each }
+        let must_sync = flags.contains(OpenFlags::DSYNC) && !fid.session.knows_sync_writes();
+        OpenFid { fid, each, only_appends: qid.kind.contains(QidKind::APPEND), must_sync }
     }
 }
 
@@ -124,6 +131,8 @@ impl Inner {
         self.saw(&by.fid.session, node, &convert::attr(told), asked);
         let known = self.open.with_node(node, |usage| Arc::clone(&usage.known));
         let known = known.unwrap_or_else(|| Known::of(looks(told)));
+        // Bytes in caches have places, and go to no other ones.
+        let direct = by.only_appends && is_written(flags);
         let file = OpenFile::new((flags, self.uid(cx)), Some(by), &known);
         let own = (cx.slot == Cx::NO_SLOT, file.own_words());
         let handle = self.open.add(node, flags, own, |handle, usage| {
@@ -132,7 +141,8 @@ impl Inner {
             usage.add(file)
         })?;
         // Closing a descriptor ends locks of the process that does it.
-        let how = if self.locks_here() { OpenHow::NO_FLUSH } else { OpenHow::empty() };
+        let mut how = if self.locks_here() { OpenHow::NO_FLUSH } else { OpenHow::empty() };
+        how.set(OpenHow::DIRECT_IO, direct);
         Ok(Opened { handle, how, ..Opened::default() })
     }
 
@@ -170,10 +180,9 @@ impl Inner {
             return Err(Errno::EIO.because(why).into());
         }
         let fid = self.reach(session, file.uid, node).await?;
-        let opened =
-            session.ask(Tlopen { fid: fid.number, flags: sent(file.flags - OpenFlags::TRUNC) }).await?;
+        let opened = session.open(fid.number, file.flags - OpenFlags::TRUNC).await?;
         // From here on no other file gets its number.
-        self.is_node(node, &opened.qid)?;
+        self.is_node(node, &opened.0)?;
         let asked = moment();
         let told = self.told_of(session, node, fid.number).await?;
         if file.known.fits(looks(&told)) != Some(true) {
@@ -186,7 +195,7 @@ impl Inner {
         if file.is_dead.load(Ordering::Relaxed) {
             return Err(stale());
         }
-        let open = Arc::new(OpenFid::new(fid, opened.iounit));
+        let open = Arc::new(OpenFid::new(fid, opened, file.flags));
         // Another request may have opened it meanwhile: either will do.
         *lock(&file.by) = Some(Arc::clone(&open));
         Ok(open)
@@ -194,7 +203,7 @@ impl Inner {
 
     /// The attributes of an open file: servers that look for them under the name that it had may tell those of another one.
     pub(crate) async fn told_of(&self, session: &Session, node: Node, fid: u32) -> Result<Attrs, Fault> {
-        let told = session.ask(Tgetattr { fid, mask: AttrMask::BASIC }).await?.attrs;
+        let told = session.attrs(fid).await?;
         self.is_node(node, &told.qid)?;
         Ok(told)
     }
@@ -237,7 +246,8 @@ impl Inner {
     pub(crate) fn begin(&self, node: Option<Node>, change: Change) -> Changing {
         let now = self.runtime.coarse_wall();
         let all = node.and_then(|node| self.open.with_node(node, |usage| usage.all_known()));
-        Changing(all.unwrap_or_default().iter().map(|known| known.begin(change, now)).collect())
+        let known = all.unwrap_or_default().iter().map(|known| known.begin(change, now)).collect();
+        Changing { known, _doing: self.doings.begin() }
     }
 
     /// Asks how a file looks that was changed, so that it is known again by its time of change. Does not wait for the answer.
@@ -249,25 +259,28 @@ impl Inner {
         }
         self.runtime.spawn(Box::pin(async move {
             let asked = moment();
-            let call = Tgetattr { fid: open.fid.number, mask: AttrMask::BASIC };
-            let told = open.fid.session.ask(call).await;
+            let told = open.fid.session.attrs(open.fid.number).await;
             file.is_asked_about.store(false, Ordering::Relaxed);
             if let Ok(told) = told
-                && is.handle() == convert::handle(&told.attrs.qid)
+                && is.handle() == convert::handle(&told.qid)
             {
-                file.known.is_synced(looks(&told.attrs), asked);
+                file.known.is_synced(looks(&told), asked);
             }
         }));
     }
 }
 
-/// Changes of what is known of a node, under way.
-pub(crate) struct Changing(Vec<UnderWay>);
+/// A change of a node, under way.
+pub(crate) struct Changing {
+    /// Of what is known of it.
+    known: Vec<UnderWay>,
+    _doing: Doing,
+}
 
 impl Changing {
     /// It was made, to so many bytes if it writes.
     pub(crate) fn done(self, count: u64) {
-        self.0.into_iter().for_each(|change| change.done(count));
+        self.known.into_iter().for_each(|change| change.done(count));
     }
 
     /// The outcome of a change that leaves content alone. Where it is known, nothing is in doubt.

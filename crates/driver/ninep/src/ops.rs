@@ -2,6 +2,7 @@
 //! The operations.
 
 use crate::NineP;
+use crate::dialect;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, LockState, Names, Opened, Ttl, Value,
@@ -10,7 +11,7 @@ use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Identity, OpCode, OpSet, Parallel, Payload, Result, Target,
     XattrName,
 };
-use outrigger_proto_ninep::{Treadlink, Tstatfs};
+use outrigger_proto_ninep::{Dialect, Tstatfs};
 
 const OPS: OpSet = OpSet::of(&[
     OpCode::Lookup,
@@ -59,11 +60,15 @@ impl Driver for NineP {
     fn abilities(&self) -> Abilities {
         let ops = if self.0.options.noxattr { OPS.without(XATTRS) } else { OPS };
         let ops = if self.0.locks_here() { ops.without(LOCKS) } else { ops };
+        let ops = ops.without(dialect::lacks(self.0.dialect()));
+        let is_linux = self.0.dialect() == Dialect::Linux;
         Abilities {
             identity: Identity::ByPath,
             cookies_by_name: true,
             close_to_open: true,
-            decides_at_open: self.0.options.uid.is_none() && self.0.own_uid == 0,
+            decides_at_open: self.0.asks_as_each(),
+            attrs_may_fail: !is_linux,
+            time_unit: if is_linux { 1 } else { 1_000_000_000 },
             parallel: Parallel { reads: 16, listings: 8 },
             negative_ttl: Ttl::SECOND,
             ..Abilities::new("9p", self.0.place.shown(), ops)
@@ -101,18 +106,20 @@ impl Driver for NineP {
     }
 
     async fn readlink(&self, cx: &Cx, op: ReadLink) -> Result<Target> {
+        self.0.has(OpCode::ReadLink)?;
         if self.0.files.get(op.node).is_some_and(|known| known.kind != FileKind::Symlink) {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
         let uid = self.0.uid(cx);
         let told = self.0.with(uid, |session| async move {
             let fid = self.0.reach(&session, uid, op.node).await?;
-            session.ask(Treadlink { fid: fid.number }).await
+            session.read_link(fid.number).await
         });
-        Target::new(told.await?.target.into_bytes())
+        Target::new(told.await?)
     }
 
     async fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
+        self.0.has(OpCode::MkNod)?;
         self.0.mknod(cx, op).await
     }
 
@@ -121,10 +128,12 @@ impl Driver for NineP {
     }
 
     async fn symlink(&self, cx: &Cx, op: SymLink) -> Result<Entry> {
+        self.0.has(OpCode::SymLink)?;
         self.0.symlink(cx, op).await
     }
 
     async fn link(&self, cx: &Cx, op: Link) -> Result<Entry> {
+        self.0.has(OpCode::Link)?;
         self.0.link(cx, op).await
     }
 
@@ -165,15 +174,18 @@ impl Driver for NineP {
     }
 
     async fn flush(&self, _: &Cx, op: Flush) -> Result<()> {
+        self.0.has(OpCode::Flush)?;
         self.0.flush(op.node, op.handle, op.owner).await;
         Ok(())
     }
 
     async fn getlk(&self, _: &Cx, op: GetLock) -> Result<LockState> {
+        self.0.has(OpCode::GetLock)?;
         self.0.get_lock(op).await
     }
 
     async fn setlk(&self, cx: &Cx, op: SetLock) -> Result<()> {
+        self.0.has(OpCode::SetLock)?;
         self.0.set_lock(cx, op).await
     }
 
@@ -200,14 +212,17 @@ impl Driver for NineP {
     }
 
     async fn getxattr(&self, cx: &Cx, op: GetXattr) -> Result<Value> {
+        self.0.has(OpCode::GetXattr)?;
         self.0.xattr(cx, op.node, &op.name).await
     }
 
     async fn setxattr(&self, cx: &Cx, op: SetXattr) -> Result<()> {
+        self.0.has(OpCode::SetXattr)?;
         self.0.set_xattr(cx, op).await
     }
 
     async fn listxattr(&self, cx: &Cx, op: ListXattr) -> Result<Names> {
+        self.0.has(OpCode::ListXattr)?;
         let names = self.0.xattr(cx, op.node, b"").await?;
         names
             .split(|&byte| byte == 0)
@@ -217,12 +232,14 @@ impl Driver for NineP {
     }
 
     async fn removexattr(&self, cx: &Cx, op: RemoveXattr) -> Result<()> {
+        self.0.has(OpCode::RemoveXattr)?;
         // As the client of Linux does: with the flag, no value cannot mean an empty one.
         let flags = XattrFlags::REPLACE.bits();
         self.0.put_xattr(cx, op.node, (&op.name, flags), Value::new()).await
     }
 
     async fn statfs(&self, cx: &Cx, op: StatFs) -> Result<FsStat> {
+        self.0.has(OpCode::StatFs)?;
         let uid = self.0.uid(cx);
         let told = self.0.with(uid, |session| async move {
             let fid = self.0.reach(&session, uid, op.node).await?;

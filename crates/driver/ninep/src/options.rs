@@ -3,6 +3,7 @@
 
 use outrigger_core::option::option;
 use outrigger_core::{OptionTable, Result};
+use outrigger_proto_ninep::Dialect;
 use std::time::Duration;
 
 /// What [`Options::set`] takes.
@@ -21,6 +22,12 @@ pub const OPTIONS: OptionTable = OptionTable {
             "N",
             "the user of this process; as root the one who asks",
             "the number of the user at the server, who makes all requests",
+        ),
+        option(
+            "dialect",
+            "9p2000.L|9p2000.u|9p2000",
+            "the first of these that the server speaks",
+            "what is spoken, and nothing else",
         ),
         option(
             "timeout",
@@ -51,14 +58,14 @@ const INSTEAD: &[(&str, &str)] = &[
         "uid=N has one user for all requests; without it, as root, each request is made as the user of the program",
     ),
     ("cache", "cache=SECONDS says for how long answers are used; cache=never asks every time"),
-    ("dfltuid", "9P2000.L tells users by their numbers: leave it out"),
-    ("dfltgid", "9P2000.L tells users by their numbers: leave it out"),
+    ("dfltuid", "users without a number are those of their names here, or nobody: leave it out"),
+    ("dfltgid", "groups without a number are those of their names here, or nobody: leave it out"),
     ("msize", "as much as the server likes, up to 1 MiB: leave it out"),
     ("nolock", "locks=local keeps locks among the programs of one mount"),
     ("local_lock", "locks=local keeps locks among the programs of one mount"),
     ("port", "the LOCATION names it: 9p://HOST:PORT/"),
     ("trans", "the LOCATION says it: 9p://HOST/ is TCP, 9p:unix:PATH a socket of this machine"),
-    ("version", "9P2000.L is spoken: leave it out"),
+    ("version", "dialect=9p2000.L, dialect=9p2000.u or dialect=9p2000"),
 ];
 
 /// Where locks hold.
@@ -73,6 +80,10 @@ pub enum Where {
 /// What `locks=` takes.
 const WHERE: &[(&str, Where)] = &[("local", Where::Local), ("server", Where::Server)];
 
+/// What `dialect=` takes.
+const DIALECTS: &[(&str, Dialect)] =
+    &[("9p2000.L", Dialect::Linux), ("9p2000.u", Dialect::Unix), ("9p2000", Dialect::Plain)];
+
 /// Options of a [`crate::NineP`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -82,6 +93,8 @@ pub struct Options {
     pub uname: Option<String>,
     /// The number of the user (`uid=N`).
     pub uid: Option<u32>,
+    /// What is spoken (`dialect=`); `None` for the richest dialect that the server speaks.
+    pub dialect: Option<Dialect>,
     /// How long the server may say nothing to a request, and how long one that was there may be gone (`timeout=SECONDS`).
     pub timeout: Duration,
     /// Whether extended attributes are left out (`noxattr`).
@@ -98,6 +111,7 @@ impl Default for Options {
             aname: None,
             uname: None,
             uid: None,
+            dialect: None,
             noxattr: false,
             locks: None,
             timeout: Duration::from_secs(30),
@@ -117,6 +131,7 @@ impl Options {
             "aname" => self.aname = Some(value.to_owned()),
             "uname" => self.uname = Some(value.to_owned()),
             "uid" => self.uid = Some(table.number(key, value, ..)?),
+            "dialect" => self.dialect = Some(table.one_of(key, value, DIALECTS)?),
             "timeout" => self.timeout = table.time_limit(key, value)?,
             "noxattr" => self.noxattr = table.switch(key, value)?,
             "locks" => self.locks = Some(table.one_of(key, value, WHERE)?),
@@ -135,13 +150,18 @@ mod tests {
     #[test]
     fn options_are_taken_and_those_of_the_kernel_name_ours() {
         let mut options = Options::default();
-        for (key, value) in [("aname", "/srv"), ("uid", "7"), ("timeout", "3"), ("max_listing", "1m")] {
+        for (key, value) in
+            [("aname", "/srv"), ("uid", "7"), ("timeout", "3"), ("max_listing", "1m"), ("dialect", "9p2000")]
+        {
             assert_eq!(options.set(key, value), Ok(()), "{key}");
         }
         assert_eq!((options.uid, options.max_listing), (Some(7), 1 << 20));
+        assert_eq!(options.dialect, Some(Dialect::Plain));
         for (key, value, ours) in [
             ("locks", "none", "local|server"),
             ("trans", "tcp", "LOCATION"),
+            ("version", "9p2000", "dialect=9p2000.u"),
+            ("dialect", "9p", "9p2000.L|9p2000.u|9p2000"),
             ("msize", "8192", "1 MiB"),
             ("uid", "x", "uid"),
         ] {

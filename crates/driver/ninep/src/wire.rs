@@ -2,13 +2,14 @@
 //! A connection: its tags, its fids, and calls by it.
 
 use crate::convert;
+use crate::dialect::version::{Agreed, agree};
+use crate::dialect::{People, error_in};
 use bytes::{Bytes, BytesMut};
 use outrigger_core::{Errno, Result, lock};
 use outrigger_mux::{Error as Lost, Frame, Framed, Limits, Mux, Protocol};
 use outrigger_proto_ninep::{
-    AttrMask, Attrs, Call, Dialect, HEAD, IO_HEAD, List, NO_FID, NO_TAG, Reply, Request, Rerror, Rlerror,
-    Rversion, Tattach, Tclunk, Tflush, Tgetattr, Tversion, Twalk, Twrite, WALK_MAX, frame_len, set_tag, tag,
-    write_head,
+    Attrs, Call, Dialect, HEAD, IO_HEAD, List, NO_FID, NO_TAG, Reply, Request, Rerror, Rlerror, Tattach,
+    Tclunk, Tflush, Twalk, Twrite, WALK_MAX, frame_len, set_tag, tag, write_head,
 };
 use outrigger_proto_ninep::{Qid, Text};
 use outrigger_toolkit_remote::{Stream, within};
@@ -23,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// The most content in one message, in bytes.
 pub(crate) const IO_MAX: u32 = 1 << 20;
 /// The least that a server may want messages to be: a name and what is beside it must fit in.
-const MESSAGE_MIN: u32 = 4096;
+pub(crate) const MESSAGE_MIN: u32 = 4096;
 /// How many fids there are at once, since servers keep something of each, and how many requests: more than listings ask for side by
 /// side.
 const FIDS: usize = 4096;
@@ -44,7 +45,7 @@ type Sent = (u32, Option<u16>);
 
 /// The multiplexer's view of the protocol: tags have 16 bits.
 #[derive(Default)]
-struct Tags(Mutex<TagTable>);
+pub(crate) struct Tags(Mutex<TagTable>);
 
 #[derive(Default)]
 struct TagTable {
@@ -96,9 +97,20 @@ fn flushed(head: &[u8]) -> Option<u16> {
     (head[4] == kind).then_some(u16::from_le_bytes(tag.try_into().ok()?))
 }
 
-/// A connection on which 9P2000.L was agreed.
+/// What is wanted of a connection.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    /// The dialects that the server is asked for, one after the other.
+    pub(crate) offers: Vec<Dialect>,
+    /// Who the users are that the server names.
+    pub(crate) people: Arc<People>,
+}
+
+/// A connection on which a dialect was agreed.
 pub(crate) struct Session {
     pub(crate) mux: Mux,
+    pub(crate) dialect: Dialect,
+    pub(crate) people: Arc<People>,
     /// The longest message, in bytes.
     msize: u32,
     fids: Mutex<Fids>,
@@ -108,7 +120,7 @@ pub(crate) struct Session {
     /// Whether a request for what a walk leads to, sent right behind the walk, finds it done.
     is_in_order: AtomicBool,
     /// Whether the server lacks the requests that name a file by its directory and name (`Tunlinkat`, `Trenameat`).
-    lacks_at: AtomicBool,
+    pub(crate) lacks_at: AtomicBool,
 }
 
 #[derive(Default)]
@@ -174,35 +186,33 @@ pub(crate) struct Walked {
 }
 
 impl Session {
-    /// Agrees on version and size.
+    /// Agrees on size, and the dialect at the place `at` of the offers. The inner error leaves the next one open.
     pub(crate) async fn start(
         stream: Box<dyn Stream>,
         limit: Duration,
+        (Terms { offers, people }, at): (&Terms, usize),
         spawn: impl FnOnce(outrigger_mux::Connection),
-    ) -> Result<Arc<Self>> {
+    ) -> Result<Result<Arc<Self>>> {
         let (reader, writer) = tokio::io::split(stream);
         let mut framed = Framed::new(Tags::default(), reader, writer);
-        let version = Text::new(Dialect::Linux.name()).unwrap_or_default();
-        let first =
-            Request::from(Tversion { msize: IO_MAX + IO_HEAD, version }).encode(NO_TAG, Dialect::Linux);
-        let answer = within(limit, "agreeing on a version of 9P", async {
-            framed.send(&first).await?;
-            framed.receive().await
-        });
-        let answer =
-            answer.await?.ok_or_else(|| Errno::EPROTO.because("the server hangs up: it may not speak 9P"))?;
-        let msize = agreed(&answer)?;
+        let agreed = within(limit, "agreeing on a version of 9P", agree(&mut framed, offers, at));
+        let Agreed { dialect, msize } = match agreed.await? {
+            Ok(agreed) => agreed,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let (mux, connection) = framed.start(Limits { requests: FIDS, patience: limit, ..Limits::default() });
         spawn(connection);
-        Ok(Arc::new(Session {
+        Ok(Ok(Arc::new(Session {
             mux,
+            dialect,
+            people: Arc::clone(people),
             msize,
             fids: Mutex::default(),
             room: Arc::new(Semaphore::new(FIDS)),
             roots: Mutex::default(),
             is_in_order: AtomicBool::new(true),
             lacks_at: AtomicBool::new(false),
-        }))
+        })))
     }
 
     /// How much content goes into one message of a file whose server likes `iounit` bytes, if it says so.
@@ -218,15 +228,27 @@ impl Session {
         Ok(Fid { session: Arc::clone(self), number, is_known: AtomicBool::new(false), _room: room })
     }
 
+    /// A request that the dialect has.
+    fn frame<C: Call>(&self, call: C) -> Result<Frame> {
+        let request = call.into();
+        match self.dialect {
+            Dialect::Plain | Dialect::Unix if request.is_of_linux() => {
+                let name = self.dialect.name();
+                Err(Errno::ENOSYS.because(format!("the server speaks {name}, which has no such request")))
+            }
+            dialect => Ok(Frame::first(request.encode(NO_TAG, dialect))),
+        }
+    }
+
     /// Asks one thing, which may be asked again.
     pub(crate) async fn ask<C: Call>(&self, call: C) -> Result<C::Reply, Fault> {
-        let frame = Frame::first(call.into().encode(NO_TAG, Dialect::Linux));
+        let frame = self.frame(call)?;
         self.send::<C>(frame).await.map_err(|lost| self.lost(&lost))?.map_err(Fault::Known)
     }
 
     /// Asks for a change: where it is not known whether it was made, it is not made again.
     pub(crate) async fn change<C: Call>(&self, call: C) -> Result<C::Reply, Fault> {
-        let frame = Frame::first(call.into().encode(NO_TAG, Dialect::Linux));
+        let frame = self.frame(call)?;
         match self.send::<C>(frame).await {
             Ok(reply) => reply.map_err(Fault::Known),
             Err(lost) if lost.was_sent() => {
@@ -239,23 +261,9 @@ impl Session {
         }
     }
 
-    /// Asks for a change by names in directories, if the server has such requests: `None` where it does not.
-    pub(crate) async fn change_at<C: Call>(&self, call: C) -> Result<Option<C::Reply>, Fault> {
-        if self.lacks_at.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        match self.change(call).await {
-            Err(Fault::Known(error)) if error.errno == Errno::EOPNOTSUPP => {
-                self.lacks_at.store(true, Ordering::Relaxed);
-                Ok(None)
-            }
-            changed => changed.map(Some),
-        }
-    }
-
     /// Moves `len` bytes of content to here.
     pub(crate) async fn ask_bulk<C: Call>(&self, call: C, len: u32) -> Result<C::Reply, Fault> {
-        let frame = Frame::bulk(call.into().encode(NO_TAG, Dialect::Linux), Bytes::new(), len as usize);
+        let frame = Frame::bulk(call.into().encode(NO_TAG, self.dialect), Bytes::new(), len as usize);
         self.send::<C>(frame).await.map_err(|lost| self.lost(&lost))?.map_err(Fault::Known)
     }
 
@@ -276,7 +284,7 @@ impl Session {
 
     /// Sends a request; what the server answers.
     async fn send<C: Call>(&self, frame: Frame) -> Result<Result<C::Reply>, Lost> {
-        Ok(understood::<C>(&self.mux.call(frame).await?))
+        Ok(understood::<C>(&self.mux.call(frame).await?, self.dialect))
     }
 
     fn lost(&self, lost: &Lost) -> Fault {
@@ -318,7 +326,7 @@ impl Session {
     /// Gives a fid back.
     fn clunk(&self, fid: u32) {
         lock(&self.fids).used.remove(&fid);
-        self.mux.send(Frame::first(Request::from(Tclunk { fid }).encode(NO_TAG, Dialect::Linux)));
+        self.mux.send(Frame::first(Request::from(Tclunk { fid }).encode(NO_TAG, self.dialect)));
     }
 
     /// What `names` below a fid lead to, one below the other: its fid, and its attributes, which are asked for at the same time.
@@ -347,11 +355,6 @@ impl Session {
             }
         };
         Ok((fid, told, walked))
-    }
-
-    /// What is known of the file of a fid.
-    pub(crate) async fn attrs(&self, fid: u32) -> Result<Attrs, Fault> {
-        self.ask(Tgetattr { fid, mask: AttrMask::BASIC }).await.map(|told| told.attrs)
     }
 
     /// The fid of what `names` below a fid lead to, one below the other, and what that is.
@@ -385,37 +388,15 @@ impl Session {
     }
 }
 
-/// The size of messages that the server agrees to.
-fn agreed(answer: &Bytes) -> Result<u32> {
-    let odd = |why: String| Errno::EPROTO.because(why);
-    match Reply::decode(answer, Dialect::Linux) {
-        Ok((_, Reply::Rversion(Rversion { msize, version }))) => match Dialect::of(&version) {
-            Some(Dialect::Linux) if (MESSAGE_MIN..=IO_MAX + IO_HEAD).contains(&msize) => Ok(msize),
-            Some(Dialect::Linux) => {
-                Err(odd(format!("the server wants messages of {msize} bytes, which is not possible")))
-            }
-            _ => Err(odd(format!(
-                "the server speaks {}, and only 9P2000.L, the dialect of Linux, is spoken here",
-                String::from_utf8_lossy(&version[..version.len().min(100)]).escape_debug()
-            ))),
-        },
-        Ok((_, Reply::Rlerror(Rlerror { ecode }))) => Err(convert::error(ecode)),
-        Ok((_, Reply::Rerror(Rerror { ename, .. }))) => {
-            Err(odd(format!("the server says '{}'", ename[..ename.len().min(100)].escape_ascii())))
-        }
-        Ok(_) => Err(odd("the server does not answer the question for a version".into())),
-        Err(error) => Err(odd(format!("the server does not speak 9P: {error}"))),
-    }
-}
-
 /// The reply to a request, or the error that the server answers.
-fn understood<C: Call>(frame: &Bytes) -> Result<C::Reply> {
+fn understood<C: Call>(frame: &Bytes, dialect: Dialect) -> Result<C::Reply> {
     let odd = |why: &dyn std::fmt::Display| {
         Errno::EIO.because(format!("the server's answer makes no sense: {why}"))
     };
-    let (_, reply) = Reply::decode(frame, Dialect::Linux).map_err(|error| odd(&error))?;
+    let (_, reply) = Reply::decode(frame, dialect).map_err(|error| odd(&error))?;
     C::reply(reply).map_err(|other| match *other {
         Reply::Rlerror(Rlerror { ecode }) => convert::error(ecode),
+        Reply::Rerror(Rerror { ename, errno }) => error_in(&ename, errno),
         other => odd(&format_args!("it is of the kind {}, which answers something else", other.kind())),
     })
 }

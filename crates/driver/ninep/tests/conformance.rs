@@ -3,7 +3,7 @@
 
 mod support;
 
-use outrigger_conformance::ninep::{DIOD, DRIVER, GROUP, SERVICE, USER};
+use outrigger_conformance::ninep::{DIOD, DRIVER, GROUP, OTHER_DIALECTS, PLAIN, SERVICE, UNIX, USER};
 use outrigger_conformance::{Direct, Target, run};
 use outrigger_core::Serve;
 use outrigger_remote::NinepServer;
@@ -18,8 +18,7 @@ fn conform(direct: &Direct, exceptions: &[(&'static str, &'static str)], least: 
     report.must_hold(least);
 }
 
-#[test]
-fn on_our_own_server() {
+fn on_our_own_server_of(dialect: &str, exceptions: &[(&'static str, &'static str)], least: usize) {
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none(), "this has to run as root");
         return println!("SKIPPED: needs the right to be root");
@@ -30,8 +29,24 @@ fn on_our_own_server() {
     let server = NinepServer::start(dir.path(), &[(USER, GROUP)]).expect("a server");
     let runtime = Arc::new(Threads::new());
     let at = (server.port(), server.root().display().to_string());
-    let near = connect(&runtime, at, &[], None).expect("connected");
-    conform(&Direct::new(Arc::new(Serve(near))), &[DRIVER, SERVICE].concat(), 175);
+    let options = [("dialect", dialect), ("uname", "root")];
+    let near = connect(&runtime, at, &options, None).expect("connected");
+    conform(&Direct::new(Arc::new(Serve(near))), exceptions, least);
+}
+
+#[test]
+fn on_our_own_server() {
+    on_our_own_server_of("9p2000.L", &[DRIVER, SERVICE].concat(), 175);
+}
+
+#[test]
+fn on_our_own_server_in_the_dialect_for_unix() {
+    on_our_own_server_of("9p2000.u", &[DRIVER, SERVICE, OTHER_DIALECTS, UNIX].concat(), 135);
+}
+
+#[test]
+fn on_our_own_server_in_that_of_plan_9() {
+    on_our_own_server_of("9p2000", &[DRIVER, SERVICE, OTHER_DIALECTS, PLAIN].concat(), 95);
 }
 
 #[test]

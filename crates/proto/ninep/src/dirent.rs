@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The entries in an [`Rreaddir`](crate::Rreaddir).
+//! The entries in an [`Rreaddir`](crate::Rreaddir), and those in the content of a directory of 9P2000.
 
 use crate::field::{DecodeError, Dialect, Field, Input, Output};
-use crate::{Qid, Text};
+use crate::{Qid, Stat, Text};
 use bytes::{Bytes, BytesMut};
 
 /// A name in a directory.
@@ -34,6 +34,19 @@ pub fn entries(data: Bytes) -> Result<Vec<Entry>, DecodeError> {
         });
     }
     Ok(entries)
+}
+
+/// What is in the content of a directory, as 9P2000 and 9P2000.u have it: the attributes of each file, with its name (read(5) of Plan 9).
+///
+/// # Errors
+/// [`DecodeError::Short`] where the last one is not whole.
+pub fn stats(data: Bytes, dialect: Dialect) -> Result<Vec<Stat>, DecodeError> {
+    let mut input = Input { rest: data, dialect };
+    let mut stats = Vec::new();
+    while !input.rest.is_empty() {
+        stats.push(Field::get(&mut input)?);
+    }
+    Ok(stats)
 }
 
 /// Appends an entry to what is to be sent.

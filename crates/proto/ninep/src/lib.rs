@@ -29,7 +29,7 @@ mod flags;
 mod messages;
 mod types;
 
-pub use dirent::{Entry, entries, put_entry};
+pub use dirent::{Entry, entries, put_entry, stats};
 pub use field::{DecodeError, Dialect, List, Text};
 pub use flags::{AttrMask, LockStatus, LockType, QidKind, SetMask, UNLINK_DIRECTORY};
 pub use messages::*;

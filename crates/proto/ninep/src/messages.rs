@@ -89,6 +89,13 @@ macro_rules! side {
     };
 }
 
+impl Request {
+    /// Whether only 9P2000.L has it: the other dialects begin with [`Tversion`].
+    pub fn is_of_linux(&self) -> bool {
+        self.kind() < 100
+    }
+}
+
 impl Reply {
     /// The whole message in two parts, of which the second is content that is not copied: that of [`Rread`] and [`Rreaddir`].
     pub fn encode_parts(self, tag: u16, dialect: Dialect) -> (BytesMut, Bytes) {

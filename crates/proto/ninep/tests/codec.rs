@@ -99,6 +99,30 @@ fn a_listing_is_taken_apart() {
 }
 
 #[test]
+fn the_content_of_a_directory_is_taken_apart() {
+    let of = |name: &[u8], extension, id| {
+        let texts = (text(b"glenda"), text(b"sys"));
+        let stat =
+            Stat { qid: qid(3), name: text(name), uid: texts.0.clone(), gid: texts.1, ..Stat::default() };
+        Stat { muid: texts.0, extension, n_uid: id, n_gid: id, n_muid: id, ..stat }
+    };
+    for (dialect, extension, id) in
+        [(Dialect::Plain, None, None), (Dialect::Unix, Some(text(b"b 8 1")), Some(7))]
+    {
+        let all = [b"a", b"b"].map(|name| of(name, extension.clone(), id));
+        let data = Bytes::from(all.iter().flat_map(|stat| stat.encode(dialect)).collect::<Vec<u8>>());
+        assert_eq!(stats(data.clone(), dialect), Ok(all.to_vec()));
+        assert_eq!(stats(data.slice(..data.len() - 1), dialect), Err(DecodeError::Short));
+    }
+    assert_eq!(
+        stats(Bytes::from_static(b"\x02\0\0\0"), Dialect::Plain),
+        Err(DecodeError::Short),
+        "no room for its fields"
+    );
+    assert_eq!(stats(Bytes::new(), Dialect::Plain), Ok(vec![]));
+}
+
+#[test]
 fn tags_are_changed_in_place() {
     let mut message = Request::from(Tclunk { fid: 7 }).encode(1, Dialect::Linux);
     set_tag(&mut message, 0xbeef);
@@ -120,7 +144,7 @@ proptest! {
             prop_assert!(again.len() <= whole.len());
             prop_assert_eq!(Reply::decode(&again, DIALECTS[which]), Ok((number, reply)));
         }
-        let _ = entries(Bytes::from(body));
+        let _ = (stats(Bytes::from(body.clone()), DIALECTS[which]), entries(Bytes::from(body)));
     }
 
     #[test]
@@ -160,7 +184,7 @@ fn the_corpus_is_decoded_without_a_panic_and_forged_messages_are_refused() {
         let bytes = Bytes::from(std::fs::read(file.path()).unwrap());
         let (dialect, whole) = (DIALECTS[usize::from(bytes[0] % 3)], bytes.slice(1..));
         let is_none = Request::decode(&whole, dialect).is_err() && Reply::decode(&whole, dialect).is_err();
-        if is_none && entries(whole).is_err() {
+        if is_none && entries(whole.clone()).is_err() && stats(whole, dialect).is_err() {
             refused.push(file.file_name().into_string().unwrap());
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Servers that hang up, are silent, speak something else, lie, or mean harm.
 
+mod dialects;
 mod late;
 mod server;
 
@@ -116,7 +117,7 @@ fn a_socket_of_this_machine_leads_to_a_server() {
 #[test]
 fn a_server_of_another_dialect_is_refused_with_its_name() {
     for (version, expected) in
-        [(&b"9P2000"[..], "speaks 9P2000,"), (b"unknown", "speaks unknown,"), (b"\x1b[2J", "\\u{1b}")]
+        [(&b"9P2000.e"[..], "speaks 9P2000.e,"), (b"unknown", "speaks unknown,"), (b"\x1b[2J", "\\u{1b}")]
     {
         let version = Text::new(version.to_vec()).unwrap();
         let server =
@@ -251,9 +252,9 @@ fn names_that_are_none_are_not_shown_and_not_kept_silent() {
 /// Each message in turn is the last one of its connection: what only looks goes on, and a change is made once at most.
 #[test]
 fn a_connection_that_is_cut_after_any_message_costs_nothing_and_no_change_is_made_twice() {
-    for last in 1..40 {
+    for (dialect, last) in (0..120).map(|case| (dialects::ALL[case % 3], case / 3 + 1)) {
         let count = AtomicUsize::new(0);
-        let server = Server::start(move |request| {
+        let server = Server::speaking(dialect, move |request| {
             let is_last =
                 !matches!(request, Request::Tclunk(_)) && count.fetch_add(1, Ordering::SeqCst) == last;
             if is_last { Does::Cut } else { Does::Usual }
@@ -264,9 +265,9 @@ fn a_connection_that_is_cut_after_any_message_costs_nothing_and_no_change_is_mad
             Err(_) => continue,
         };
         let made = near.direct.mkdir(Path::new("new"), 0o755);
-        assert!(matches!(made, Ok(()) | Err(Errno::EIO)), "{last}: {made:?}");
-        assert_eq!(server.mkdirs.load(Ordering::SeqCst), 1, "{last}: made once");
-        assert_eq!(use_all(&near.direct), Ok(()), "{last}");
+        assert!(matches!(made, Ok(()) | Err(Errno::EIO)), "{dialect:?} {last}: {made:?}");
+        assert_eq!(server.mkdirs.load(Ordering::SeqCst), 1, "{dialect:?} {last}: made once");
+        assert_eq!(use_all(&near.direct), Ok(()), "{dialect:?} {last}");
     }
 }
 

@@ -52,7 +52,13 @@ pub struct Server {
 }
 
 impl Server {
+    /// One of 9P2000.L.
     pub fn start(does: impl Fn(&Request) -> Does + Send + Sync + 'static) -> Server {
+        Server::speaking(Dialect::Linux, does)
+    }
+
+    /// One that speaks this dialect, whatever it is asked for.
+    pub fn speaking(dialect: Dialect, does: impl Fn(&Request) -> Does + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (mkdirs, connections, does) = (Arc::default(), Arc::<AtomicUsize>::default(), Arc::new(does));
@@ -61,7 +67,7 @@ impl Server {
             for stream in listener.incoming().map_while(Result::ok) {
                 connections.fetch_add(1, Ordering::SeqCst);
                 let (does, mkdirs) = (Arc::clone(&does), Arc::clone(&mkdirs));
-                thread::spawn(move || serve(stream, &*does, &mkdirs));
+                thread::spawn(move || serve(stream, dialect, &*does, &mkdirs));
             }
         });
         server
@@ -83,7 +89,12 @@ pub fn listen_at(path: &std::path::Path, port: u16) {
 }
 
 /// Until either side hangs up.
-fn serve(mut stream: TcpStream, does: &dyn Fn(&Request) -> Does, mkdirs: &AtomicUsize) -> Option<()> {
+fn serve(
+    mut stream: TcpStream,
+    dialect: Dialect,
+    does: &dyn Fn(&Request) -> Does,
+    mkdirs: &AtomicUsize,
+) -> Option<()> {
     let (fids, mut held) = (Mutex::new(HashMap::new()), Vec::new());
     loop {
         let mut whole = vec![0; 4];
@@ -91,28 +102,26 @@ fn serve(mut stream: TcpStream, does: &dyn Fn(&Request) -> Does, mkdirs: &Atomic
         let len = u32::from_le_bytes([whole[0], whole[1], whole[2], whole[3]]) as usize;
         whole.resize(len, 0);
         stream.read_exact(&mut whole[4..]).ok()?;
-        let (tag, request) = Request::decode(&whole.into(), Dialect::Linux).unwrap();
+        let (tag, request) = Request::decode(&whole.into(), dialect).unwrap();
         let done = does(&request);
         let sent = match done {
             Does::Silence => continue,
-            Does::Reply(reply) => reply.encode(tag, Dialect::Linux).to_vec(),
+            Does::Reply(reply) => reply.encode(tag, dialect).to_vec(),
             Does::Raw(bytes) => bytes,
             Does::Bytes(mut bytes) => {
                 set_tag(&mut bytes, tag);
                 bytes
             }
-            Does::Release(reply) => {
-                [reply.encode(tag, Dialect::Linux).to_vec(), std::mem::take(&mut held)].concat()
-            }
+            Does::Release(reply) => [reply.encode(tag, dialect).to_vec(), std::mem::take(&mut held)].concat(),
             Does::Usual | Does::Links(_) | Does::Cut | Does::Hold => {
-                let mut reply = usual(&mut fids.lock().unwrap(), request, mkdirs);
+                let mut reply = usual(&mut fids.lock().unwrap(), request, dialect, mkdirs);
                 if let (Does::Links(nlink), Reply::Rgetattr(told)) = (&done, &mut reply) {
                     told.attrs.nlink = *nlink;
                 }
                 if matches!(done, Does::Cut) {
                     return None;
                 }
-                let sent = reply.encode(tag, Dialect::Linux).to_vec();
+                let sent = reply.encode(tag, dialect).to_vec();
                 if matches!(done, Does::Hold) {
                     held.extend(sent);
                     continue;
@@ -130,17 +139,61 @@ pub fn attrs(qid: Qid) -> Attrs {
     Attrs { valid: AttrMask::BASIC, qid, mode, nlink: 1, size: CONTENT.len() as u64, ..Attrs::default() }
 }
 
-fn usual(fids: &mut HashMap<u32, Qid>, request: Request, mkdirs: &AtomicUsize) -> Reply {
-    let unknown = || Reply::from(Rlerror { ecode: 9 });
+/// The attributes of a file, as the other dialects have them.
+pub fn stat(qid: Qid) -> Stat {
+    let (mode, name) = if qid.kind == QidKind::DIRECTORY { (1 << 31 | 0o755, "d") } else { (0o644, "f") };
+    let (name, length) = (Text::new(name).unwrap(), CONTENT.len() as u64);
+    Stat { qid, mode, name, length, extension: Some(Text::default()), n_uid: Some(7), ..Stat::default() }
+}
+
+/// An error of a server of this dialect.
+pub fn refusal(dialect: Dialect, ecode: u32, ename: &'static str) -> Reply {
+    match dialect {
+        Dialect::Linux => Rlerror { ecode }.into(),
+        Dialect::Unix | Dialect::Plain => {
+            Rerror { ename: Text::new(ename).unwrap(), errno: Some(u32::MAX) }.into()
+        }
+    }
+}
+
+fn usual(fids: &mut HashMap<u32, Qid>, request: Request, dialect: Dialect, mkdirs: &AtomicUsize) -> Reply {
+    let unknown = || refusal(dialect, 9, "unknown fid");
     match request {
         Request::Tversion(asked) => {
-            Rversion { msize: asked.msize.min(65_536), version: asked.version }.into()
+            let version = Text::new(dialect.name()).unwrap();
+            Rversion { msize: asked.msize.min(65_536), version }.into()
         }
+        Request::Tstat(asked) => fids.get(&asked.fid).map_or_else(unknown, |qid| {
+            let stat = stat(*qid);
+            Rstat { len: stat.encode(dialect).len() as u16, stat }.into()
+        }),
+        Request::Topen(asked) => {
+            fids.get(&asked.fid).map_or_else(unknown, |qid| Ropen { qid: *qid, iounit: 0 }.into())
+        }
+        Request::Tcreate(asked) => {
+            let is_dir = asked.perm >> 31 == 1;
+            mkdirs.fetch_add(usize::from(is_dir), Ordering::SeqCst);
+            let qid = if is_dir { ROOT } else { FILE };
+            fids.insert(asked.fid, qid);
+            Rcreate { qid, iounit: 0 }.into()
+        }
+        Request::Tread(asked) if fids.get(&asked.fid) == Some(&ROOT) => {
+            let data = if asked.offset == 0 { stat(FILE).encode(dialect).freeze() } else { Bytes::new() };
+            Rread { data }.into()
+        }
+        Request::Tremove(asked) => {
+            fids.remove(&asked.fid);
+            Rremove {}.into()
+        }
+        Request::Twstat(_) => Rwstat {}.into(),
         Request::Tattach(asked) => {
             fids.insert(asked.fid, ROOT);
             Rattach { qid: ROOT }.into()
         }
-        Request::Twalk(asked) => walk(fids, &asked),
+        Request::Twalk(asked) => {
+            let has_new = dialect == Dialect::Linux || mkdirs.load(Ordering::SeqCst) > 0;
+            walk(fids, &asked, (dialect, has_new))
+        }
         Request::Tgetattr(asked) => {
             fids.get(&asked.fid).map_or_else(unknown, |qid| Rgetattr { attrs: attrs(*qid) }.into())
         }
@@ -165,23 +218,23 @@ fn usual(fids: &mut HashMap<u32, Qid>, request: Request, mkdirs: &AtomicUsize) -
             fids.remove(&asked.fid);
             Rclunk {}.into()
         }
-        _ => Rlerror { ecode: 95 }.into(),
+        _ => refusal(dialect, 95, "operation not supported"),
     }
 }
 
-fn walk(fids: &mut HashMap<u32, Qid>, asked: &Twalk) -> Reply {
+fn walk(fids: &mut HashMap<u32, Qid>, asked: &Twalk, (dialect, has_new): (Dialect, bool)) -> Reply {
     let (from, names) = (fids.get(&asked.fid).copied(), &asked.names);
     let found = match (from, &names[..]) {
-        (None, _) => return Rlerror { ecode: 9 }.into(),
+        (None, _) => return refusal(dialect, 9, "unknown fid"),
         (Some(qid), []) => (qid, vec![]),
         (Some(ROOT), [name]) if **name == *b"f" => (FILE, vec![FILE]),
-        (Some(ROOT), [name]) if **name == *b"new" => (ROOT, vec![ROOT]),
+        (Some(ROOT), [name]) if **name == *b"new" && has_new => (ROOT, vec![ROOT]),
         (Some(qid), names) if names.iter().all(|name| **name == *b"d") => {
             let below = |depth| Qid { path: qid.path + 10 * depth, ..ROOT };
             let qids: Vec<_> = (1..=names.len() as u64).map(below).collect();
             (below(names.len() as u64), qids)
         }
-        _ => return Rlerror { ecode: 2 }.into(),
+        _ => return refusal(dialect, 2, "file does not exist"),
     };
     fids.insert(asked.newfid, found.0);
     Rwalk { qids: List::new(found.1).unwrap() }.into()
