@@ -114,6 +114,15 @@ impl Attached {
     }
 }
 
+/// Runs a program that does nothing, and answers what is said.
+fn run_true(place: &Place) -> String {
+    let mut command =
+        place.command(PROGRAM, &["run", "--via", "seccomp", "--no-hosts", "--map", "/data=tree", "true"]);
+    let output = command.env("TMPDIR", place.at("copies")).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
 /// The keeper of a program, as ps(1) finds it.
 fn keeper(place: &Place, program: &Program) -> Option<u32> {
     let said = place.run_as("pgrep", &["-f", &format!("^outrigger-keep .* {}$", program.pid)]);
@@ -206,6 +215,8 @@ fn a_file_that_was_open_when_the_server_died_is_kept_with_all_that_is_written() 
         signal(again.0.id(), "KILL");
         assert!(program.says(FAR).contains(GONE));
         assert!(program.says(&first("os.fsync(kept)")).contains(GONE));
+        // One that begins now removes what no program has open.
+        assert_eq!(run_true(&place), "");
         again = Attached::to(&place, &program, &[]);
         program.says(&first(&format!("os.write(kept, {more})")));
     }
@@ -341,6 +352,31 @@ fn content_that_cannot_be_stored_is_kept_and_nobody_waits_for_it() {
     assert!(said.contains("outrigger attach: '/data/new'") && said.contains("No space left"), "{said}");
     let kept = fs::read_dir(place.at("state/outrigger/unsaved")).unwrap().next().unwrap().unwrap().path();
     assert_eq!(fs::read_to_string(kept).unwrap(), "precious\n");
+}
+
+/// It is all that there is of it.
+#[test]
+fn content_that_can_be_neither_stored_nor_kept_stays_until_it_can_be_kept() {
+    let Some(place) = place() else { return };
+    let unsaved = place.file("state/outrigger/unsaved", "in the way");
+    let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
+    let layer = "fault=op=write,error=ENOSPC";
+    let Attached(mut server, mut err) = Attached::with(&place, &program, &["--layer", layer], &[]);
+    program.says("print('precious', file=open('/data/new', 'w'))");
+    signal(server.id(), "INT");
+    let mut said = String::new();
+    err.read_to_string(&mut said).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(1), "{said}");
+    let (_, stays) = said.split_once("what was written stays in '").expect(&said);
+    let stays = stays.split('\'').next().unwrap();
+    assert_eq!(fs::read_to_string(stays).unwrap(), "precious\n");
+    assert!(run_true(&place).contains("cannot be copied"));
+    assert_eq!(fs::read_to_string(stays).unwrap(), "precious\n");
+    fs::remove_file(&unsaved).unwrap();
+    assert!(run_true(&place).contains(unsaved.to_str().unwrap()));
+    let kept = fs::read_dir(unsaved).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_to_string(kept).unwrap(), "precious\n");
+    assert_eq!(fs::read_dir(place.at("copies")).unwrap().count(), 0);
 }
 
 #[test]

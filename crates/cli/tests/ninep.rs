@@ -59,6 +59,24 @@ fn tree(place: &Place, name: &str) {
 }
 
 #[test]
+fn a_program_that_speaks_9p_on_its_standard_input_and_output_is_a_server() {
+    let Some(Far { place, .. }) = Far::new() else { return };
+    place.file("served/file", "content\n");
+    let served = place.at("served");
+    let program =
+        format!("command=diod -f -n -c /dev/null -L stderr -e '{}' --rfdno 0 --wfdno 1", served.display());
+    let location = format!("9p://here{}", served.display());
+    let refused = place.run(&["ls", "--opt", &program, &location]).refused(2);
+    assert!(refused.contains("--allow-programs"), "{refused}");
+    let place = place.trusting();
+    assert_eq!(place.run(&["cat", "--opt", &program, &format!("{location}/file")]).ok(), "content\n");
+    place.run(&["cp", "--opt", &program, "served/file", &format!("{location}/copy")]).ok();
+    assert_eq!(fs::read_to_string(served.join("copy")).unwrap(), "content\n");
+    let none = place.run(&["cat", "--opt", "command=/none/such", &format!("{location}/file")]).refused(1);
+    assert!(none.contains("/none/such cannot be started"), "{none}");
+}
+
+#[test]
 fn trees_are_copied_both_ways_by_commands_and_through_a_mount() {
     let Some(far) = Far::new() else { return };
     let (place, at_server) = (&far.place, far.server.root());

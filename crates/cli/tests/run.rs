@@ -216,6 +216,31 @@ fn real_programs_work_on_a_host_and_what_they_write_is_there_in_the_end() {
     }
 }
 
+/// A program that ends has its files closed by the kernel, and is told of nothing.
+#[test]
+fn what_is_lost_when_a_program_ends_is_named_and_no_success() {
+    for via in worlds().map(|world| world.via) {
+        let Some((place, mut sshd)) = far(via) else { return };
+        let option = format!("F={}", sshd.configuration().display());
+        let map = format!("/far={HOST}:{}", place.at("far").display());
+        let script = "exec 3>/far/dir/kept; echo new >&3; echo written; read line; echo more >&3";
+        let words =
+            ["run", "--via", via, "--timeout", "5", "--map", &map, "--opt", &option, "sh", "-c", script];
+        let mut command = place.command(PROGRAM, &words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "written\n");
+        sshd.stop();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{via}: {said}");
+        assert!(said.contains("/dir/kept"), "{via}: {said}");
+    }
+}
+
 /// Without anything done in the tree before, and for another user than the one who runs it.
 #[test]
 fn the_root_of_a_tree_is_shown_as_it_is_from_the_beginning() {

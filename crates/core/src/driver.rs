@@ -161,7 +161,7 @@ mod tests {
         fn abilities(&self) -> Abilities {
             Abilities::new("abc", "abc", OpSet::of(&[OpCode::Read]))
         }
-        fn read(&self, _: &Cx, op: Read) -> crate::Result<Data> {
+        fn read(&self, _: &Cx, op: Read) -> Result<Data> {
             if op.offset == 666 {
                 panic!("a defect in the driver");
             }

@@ -2,6 +2,7 @@
 //! Opening and closing an automounted tree, on a thread of its own: both may take as long as a host does.
 
 use super::map::Leads;
+use crate::control;
 use crate::messages::{Report, warn};
 use crate::status::Failure;
 use crate::tree_options::TreeOptions;
@@ -31,7 +32,8 @@ pub(super) struct Opening {
     pub(super) options: TreeOptions,
     /// The command that shows them.
     pub(super) command: &'static str,
-    /// Whether the command says on standard error why a tree cannot be opened: programs get a number only.
+    /// Whether the command says on standard error why a tree cannot be opened, of which programs get a number only, and what is lost, also
+    /// where only close(2) failed.
     pub(super) says: bool,
     /// What it has said; a tree is tried again and again.
     pub(super) said: Mutex<HashSet<String>>,
@@ -129,7 +131,7 @@ fn host(leads: &Leads, opening: &Opening, opened: oneshot::Sender<Result<Hosted>
     }
     // The other end is dropped with the tree, and never before it is closed.
     if let Ok(closed) = order.recv() {
-        let _: std::result::Result<(), _> = oneshot::Sender::send(closed, close(&trees, &tree));
+        let _: std::result::Result<(), _> = oneshot::Sender::send(closed, close(&trees, &tree, opening.says));
     }
 }
 
@@ -175,8 +177,8 @@ fn stack(
     Ok(Arc::new(Apart::new(service, runtime)))
 }
 
-/// Stores what programs have written, and ends the tree.
-fn close(trees: &Trees, tree: &Tree) -> Result<()> {
+/// Stores what programs have written, and ends the tree. What is lost of which a program was told by close(2) counts if the command `says` so.
+fn close(trees: &Trees, tree: &Tree, says: bool) -> Result<()> {
     let mut lost = Vec::new();
     for cache in &tree.caches {
         trees.runtime.handle().block_on(async {
@@ -184,13 +186,19 @@ fn close(trees: &Trees, tree: &Tree) -> Result<()> {
             cache.kept_within(KEEP_DEADLINE).await;
         });
         lost.extend(cache.lost());
+        if says {
+            lost.extend(cache.lost_at_close());
+        }
     }
     let closed = tree.control.as_ref().map_or(Ok(()), |control| control.close());
     let stored = trees.changed.close();
     if let Some(first) = lost.first() {
         let others =
             if lost.len() > 1 { format!(" (and of {} more files)", lost.len() - 1) } else { String::new() };
-        return Err(Errno::EIO.because(format!("what was written is lost: {}{others}", first.error)));
+        let name = control::lost_name(first, |_| None);
+        return Err(
+            Errno::EIO.because(format!("what was written to {name} is lost: {}{others}", first.error))
+        );
     }
     closed.and(stored.map_err(Into::into))
 }

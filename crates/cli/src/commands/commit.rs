@@ -74,13 +74,9 @@ pub fn show(context: &Context, output: &mut Output<'_>, change: &Change) -> Resu
     }
 }
 
-fn refuse(context: &Context, conflicts: &[&Change]) -> Result<(), Failure> {
-    for change in conflicts {
-        let path = change.path.display();
-        context.complain(
-            Status::Minor,
-            format_args!("'{path}' was changed since the program has changed it in the overlay"),
-        );
+fn refuse(context: &Context, conflicts: &[(&Change, &str)]) -> Result<(), Failure> {
+    for (change, how) in conflicts {
+        context.complain(Status::Minor, format_args!("'{}' {how}", change.path.display()));
     }
     match conflicts.len() {
         0 => Ok(()),

@@ -301,7 +301,7 @@ impl Trees {
             let (prefix, location) = split(map)?;
             let prefix = checked(&prefix)?;
             if all.iter().any(|known| known.prefix == prefix) {
-                return Err(Failure::serious(format!("--map {}=: there are two of it", prefix.display())));
+                return Err(Failure::serious(format!("--map names {} twice", prefix.display())));
             }
             all.push(Shown { prefix, location, options: String::new() });
         }

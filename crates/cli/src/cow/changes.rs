@@ -130,15 +130,21 @@ impl Changes {
         Ok(changes)
     }
 
-    /// Whether a real file was changed since the program, which knows nothing of that, has changed it in the overlay.
-    pub fn is_conflict(&self, change: &Change) -> bool {
-        let is_in_part = matches!(change.became, Became::Removed | Became::Modified);
+    /// What has become of a real file since the program, which knows nothing of that, changed it in the overlay.
+    pub fn conflict(&self, change: &Change) -> Option<&'static str> {
         match (self.origins.get(&change.path), &change.real) {
-            (Some(origin), Some(real)) => !origin.is_still(real),
-            (Some(_), None) => true,
-            (None, None) => false,
-            // A directory that was made on both sides: what is in it counts for itself.
-            (None, Some(real)) => !(real.is_dir() && is_in_part),
+            (Some(origin), Some(real)) if origin.is_still(real) => None,
+            (Some(_), Some(_)) => Some("was changed since the program changed it in the overlay"),
+            (Some(_), None) => Some("was removed since the program changed it in the overlay"),
+            (None, None) => None,
+            // A directory that was made on both sides, or is removed: what is in it counts for itself.
+            (None, Some(real)) => match change.became {
+                Became::Removed | Became::Modified if real.is_dir() => None,
+                Became::Removed => Some(
+                    "is new in a directory that the program removed in the overlay; --force removes it, too",
+                ),
+                _ => Some("was made by the program in the overlay, and by another one outside of it"),
+            },
         }
     }
 

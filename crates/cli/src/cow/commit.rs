@@ -57,10 +57,10 @@ impl<'a> Commit<'a> {
         Ok(Commit { changes: Changes::of(dir)?, notes, force: false, touched, opened, done: (0, 0), tell })
     }
 
-    /// Real files that were changed since.
-    pub fn conflicts(&self) -> Vec<&Change> {
-        let all = self.changes.list.iter().filter(|change| self.changes.is_conflict(change));
-        all.filter(|change| !self.was_begun(change)).collect()
+    /// Real files that were changed since, and how.
+    pub fn conflicts(&self) -> Vec<(&Change, &'static str)> {
+        let all = self.changes.list.iter().filter(|change| !self.was_begun(change));
+        all.filter_map(|change| Some((change, self.changes.conflict(change)?))).collect()
     }
 
     /// Mounts of the system on what is to be removed or replaced, or below it: the changes are not of what is under them.

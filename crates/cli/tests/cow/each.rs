@@ -349,3 +349,18 @@ pub fn directories_that_their_owner_made_read_only_are_committed(via: &'static s
     place.run_as("unshare", &["-m", "sh", "-ec", setup]).ok();
     assert_eq!(fs::read_to_string(place.at("drop/x")).unwrap(), "x\n");
 }
+
+pub fn an_open_file_is_changed_also_when_its_first_name_is_gone(via: &'static str) {
+    let Some(place) = place(via) else { return };
+    if !has("python3") {
+        return;
+    }
+    let script = "python3 -c \"
+import os
+file = os.open('first', os.O_CREAT | os.O_RDWR, 0o644)
+os.link('first', 'second'); os.unlink('first')
+os.fchmod(file, 0o604); os.utime(file, (1, 1)); os.setxattr(file, 'user.k', b'v'); os.write(file, b'x')
+\"; stat -c '%a %s' second; getfattr -n user.k --only-values second";
+    assert_eq!(apart(&place, "here", script).ok(), "604 1\nv");
+    assert_eq!(changes(&place, "here"), ["added    second"]);
+}

@@ -58,6 +58,7 @@ each_way! {
     each::a_user_without_privileges_has_an_overlay
     each::what_is_behind_a_new_symlink_stays
     each::a_directory_becomes_a_fifo
+    each::an_open_file_is_changed_also_when_its_first_name_is_gone
     each::directories_that_their_owner_made_read_only_are_committed
     native::an_editor_saves_a_file_that_it_has_looked_at
     native::a_copy_keeps_its_device_and_inode_number

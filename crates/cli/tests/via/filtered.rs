@@ -29,7 +29,7 @@ fn what_a_server_leaves_that_was_killed_is_removed_and_what_was_written_kept() {
         input.write_all(b"go\n").unwrap();
         assert_eq!(lines.map(Result::unwrap).collect::<Vec<_>>(), ["content"], "local files stay");
         let next = run(&place, &[], &["true"]);
-        assert_eq!(next.err.contains("was killed before it had stored"), is_left, "{next:?}");
+        assert_eq!(next.err.contains("ended before it had stored"), is_left, "{next:?}");
         assert_eq!(fs::read_dir(place.at("copies")).unwrap().count(), 0);
         let kept = fs::read_dir(place.at("state/outrigger/unsaved")).into_iter().flatten();
         let kept: Vec<_> = kept.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect();

@@ -130,6 +130,7 @@ pub use options::{OPTIONS, Options, Where};
 
 use crate::inner::Inner;
 use crate::link::Place;
+use crate::options::is_dangerous;
 use outrigger_core::registry::{DriverInfo, Follows, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use std::sync::Arc;
@@ -141,6 +142,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "9p://[USER@]HOST[:PORT]/PATH, 9p:unix:SOCKET/PATH",
     writable: true,
     options: &[&OPTIONS],
+    is_dangerous,
     cached: true,
     schemes: &[Scheme { name: "9p", follows: Follows::Authority, lasts: Lasts::Stored, open }],
     ..DriverInfo::NONE

@@ -3,13 +3,16 @@
 
 use crate::dialect;
 use crate::inner::{Inner, Me};
-use crate::options::Where;
+use crate::options::{Options, Where};
 use crate::wire::{Fault, Session, Terms};
 use outrigger_core::{Cx, Errno, Error, Name, OpCode, Result, lock};
 use outrigger_proto_ninep::{Dialect, Text};
-use outrigger_toolkit_remote::{Authority, Stream, connect_tcp, repeated, within};
+use outrigger_toolkit_remote::{Authority, SshProcess, Stream, connect_tcp, repeated, within};
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -149,13 +152,14 @@ impl Inner {
     fn dial(&self, line: &Line, sender: watch::Sender<Option<Result<Arc<Session>>>>) {
         let (present, outage, place) = (Arc::clone(&line.0), Arc::clone(&self.outage), self.place.clone());
         let (terms, dialect) = (self.terms(), Arc::clone(&self.dialect));
-        let (runtime, limit, me) = (Arc::clone(&self.runtime), self.options.timeout, Arc::clone(&self.me));
+        let (runtime, options, me) = (Arc::clone(&self.runtime), self.options.clone(), Arc::clone(&self.me));
+        let limit = options.timeout;
         self.runtime.spawn(Box::pin(async move {
             let dial = async || {
                 let mut refused = Errno::EPROTO.because("there is no dialect to ask for");
                 for at in 0..terms.offers.len() {
                     let spawn = |connection| runtime.spawn(Box::pin(until_lost(connection, Arc::clone(&me))));
-                    match Session::start(stream(&place, limit).await?, limit, (&terms, at), spawn).await? {
+                    match Session::start(stream(&place, &options).await?, limit, (&terms, at), spawn).await? {
                         Ok(session) => {
                             dialect.get_or_init(|| session.dialect);
                             return Ok(session);
@@ -323,7 +327,11 @@ async fn lock_again(me: &Me) {
     }
 }
 
-async fn stream(place: &Place, limit: Duration) -> Result<Box<dyn Stream>> {
+async fn stream(place: &Place, options: &Options) -> Result<Box<dyn Stream>> {
+    let limit = options.timeout;
+    if !options.command.is_empty() {
+        return Ok(Box::new(started(&options.command)?));
+    }
     Ok(match place {
         Place::Tcp { host, port } => Box::new(connect_tcp(host, *port, limit).await?),
         Place::Unix(path) => {
@@ -331,6 +339,19 @@ async fn stream(place: &Place, limit: Duration) -> Result<Box<dyn Stream>> {
             Box::new(within(limit, format!("connecting to {}", path.display()), connect).await?)
         }
     })
+}
+
+/// Starts a program, whose standard input and output are the other end of what is returned.
+fn started(command: &[OsString]) -> Result<UnixStream> {
+    let (stream, theirs) = UnixStream::pair()?;
+    let theirs = theirs.into_std()?;
+    theirs.set_nonblocking(false)?;
+    let theirs = OwnedFd::from(theirs);
+    let streams = [theirs.try_clone()?.into(), theirs.into(), Stdio::inherit()];
+    let (mut process, _) = SshProcess::spawn(command, streams)?;
+    // It ends with the stream, or else with this process.
+    tokio::spawn(async move { process.wait().await });
+    Ok(stream)
 }
 
 #[cfg(test)]

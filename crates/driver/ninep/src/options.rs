@@ -4,6 +4,8 @@
 use outrigger_core::option::option;
 use outrigger_core::{OptionTable, Result};
 use outrigger_proto_ninep::Dialect;
+use outrigger_toolkit_remote::command_words;
+use std::ffi::OsString;
 use std::time::Duration;
 
 /// What [`Options::set`] takes.
@@ -28,6 +30,12 @@ pub const OPTIONS: OptionTable = OptionTable {
             "9p2000.L|9p2000.u|9p2000",
             "the first of these that the server speaks",
             "what is spoken, and nothing else",
+        ),
+        option(
+            "command",
+            "WORDS",
+            "",
+            "a program that speaks 9P on its standard input and output, in place of a connection: ssh HOST u9fs",
         ),
         option(
             "timeout",
@@ -95,6 +103,8 @@ pub struct Options {
     pub uid: Option<u32>,
     /// What is spoken (`dialect=`); `None` for the richest dialect that the server speaks.
     pub dialect: Option<Dialect>,
+    /// The program that is started in place of a connection, with its arguments (`command=WORDS`); empty for none.
+    pub command: Vec<OsString>,
     /// How long the server may say nothing to a request, and how long one that was there may be gone (`timeout=SECONDS`).
     pub timeout: Duration,
     /// Whether extended attributes are left out (`noxattr`).
@@ -112,6 +122,7 @@ impl Default for Options {
             uname: None,
             uid: None,
             dialect: None,
+            command: Vec::new(),
             noxattr: false,
             locks: None,
             timeout: Duration::from_secs(30),
@@ -132,6 +143,7 @@ impl Options {
             "uname" => self.uname = Some(value.to_owned()),
             "uid" => self.uid = Some(table.number(key, value, ..)?),
             "dialect" => self.dialect = Some(table.one_of(key, value, DIALECTS)?),
+            "command" => self.command = command_words(table, key, value)?,
             "timeout" => self.timeout = table.time_limit(key, value)?,
             "noxattr" => self.noxattr = table.switch(key, value)?,
             "locks" => self.locks = Some(table.one_of(key, value, WHERE)?),
@@ -140,6 +152,11 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Whether the option `key` can have a program started.
+pub(crate) fn is_dangerous(key: &str, _: &str) -> bool {
+    OPTIONS.name(key).unwrap_or(key) == "command"
 }
 
 #[cfg(test)]
@@ -160,6 +177,7 @@ mod tests {
         for (key, value, ours) in [
             ("locks", "none", "local|server"),
             ("trans", "tcp", "LOCATION"),
+            ("command", "", "WORDS"),
             ("version", "9p2000", "dialect=9p2000.u"),
             ("dialect", "9p", "9p2000.L|9p2000.u|9p2000"),
             ("msize", "8192", "1 MiB"),

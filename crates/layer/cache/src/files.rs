@@ -227,7 +227,7 @@ impl Inner {
                 // What was set by it since.
                 self.written(open.node, &open.file).await;
                 if lock(&open.file.delayed).last_close(&mut lock(&open.errors_seen)) {
-                    self.writeback.reported(open.node);
+                    self.writeback.reported_at_close(open.node);
                 }
                 if let Some(wait) = self.may_close_later(&open, &op) {
                     self.close_when_due(cx, open, op, wait);

@@ -298,7 +298,12 @@ impl Control {
         self.0.writeback.losses.all()
     }
 
-    /// Those of them that this has not returned before: a file is returned again only when more of it is lost.
+    /// The same for those of which a program got the error from close(2) only, which it may not have looked at.
+    pub fn lost_at_close(&self) -> Vec<Lost> {
+        self.0.writeback.losses.told_at_close()
+    }
+
+    /// Those of [`Self::lost`] that this has not returned before: a file is returned again only when more of it is lost.
     pub fn lost_since(&self) -> Vec<Lost> {
         self.0.writeback.losses.since()
     }

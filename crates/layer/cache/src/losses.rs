@@ -29,6 +29,8 @@ pub(crate) struct Losses(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     files: HashMap<Node, Lost>,
+    /// Those of which a program was told by close(2) only. It may not have looked, or have ended without a call.
+    closed: HashMap<Node, Lost>,
     /// Files of which a program that gave them another name was told.
     told: HashSet<Node>,
     /// Those of `files` that [`Losses::since`] has returned.
@@ -49,6 +51,11 @@ impl Losses {
         files.values().filter(|lost| returned.insert(lost.node)).cloned().collect()
     }
 
+    /// Those of which a program was told by close(2) only.
+    pub(crate) fn told_at_close(&self) -> Vec<Lost> {
+        lock(&self.0).closed.values().cloned().collect()
+    }
+
     /// Why a write to a file failed.
     pub(crate) fn error_of(&self, node: Node) -> Option<Error> {
         lock(&self.0).files.get(&node).map(|lost| lost.error.clone())
@@ -65,12 +72,15 @@ impl Losses {
         }
     }
 
-    /// A program got the error of a file.
-    pub(crate) fn remove(&self, node: Node) {
+    /// A program got the error of a file, from close(2) or not.
+    pub(crate) fn remove(&self, node: Node, by_close: bool) {
         let mut known = lock(&self.0);
         known.told.remove(&node);
         known.returned.remove(&node);
-        known.files.remove(&node);
+        let lost = known.files.remove(&node);
+        if by_close && known.closed.len() < MOST {
+            known.closed.extend(lost.map(|lost| (node, lost)));
+        }
     }
 
     /// Whether a program that gives a file another name is the first to be told.
@@ -102,7 +112,10 @@ mod tests {
         losses.add(lost(1, Errno::EIO));
         assert_eq!(losses.since().iter().map(|lost| lost.node).collect::<Vec<_>>(), [Node(1)]);
         assert_eq!(losses.error_of(Node(1)), Some(Errno::ENOSPC.into()), "the first one");
-        losses.remove(Node(1));
+        losses.remove(Node(1), false);
         assert_eq!((losses.error_of(Node(1)), losses.all().len()), (None, 1));
+        losses.remove(Node(2), true);
+        let closed: Vec<_> = losses.told_at_close().iter().map(|lost| lost.node).collect();
+        assert_eq!((closed, losses.all().len()), (vec![Node(2)], 0));
     }
 }

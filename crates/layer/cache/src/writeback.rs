@@ -95,7 +95,13 @@ impl Writeback {
     /// A program got the error of the writes to a file.
     pub(crate) fn reported(&self, node: Node) {
         self.log.iter().for_each(|log| log.reported(node));
-        self.losses.remove(node);
+        self.losses.remove(node, false);
+    }
+
+    /// close(2) had the error of the writes to a file.
+    pub(crate) fn reported_at_close(&self, node: Node) {
+        self.log.iter().for_each(|log| log.reported(node));
+        self.losses.remove(node, true);
     }
 
     /// What synchronising the tree, or the names in a directory, has to report.

@@ -136,7 +136,7 @@ impl Former {
                 Error::from(error)
             ),
         };
-        Some(format!("an earlier one was killed before it had stored what programs wrote: {said}"))
+        Some(format!("an earlier one ended before it had stored what programs wrote: {said}"))
     }
 }
 

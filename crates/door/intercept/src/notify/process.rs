@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process whose call waits, as /proc shows it.
 
-use super::apart;
 use super::decode::At;
 use super::memory::Memory;
 use super::names::{How, Names, Where, last};
@@ -78,10 +77,13 @@ impl Process {
             start.clear();
         }
         let is_in_tree = names.shown(&start).is_some();
-        let is_apart = names.overlay().is_some() && names.in_mirror(&start).is_none();
-        if at.path.is_empty() && (!is_in_tree || is_apart) {
+        let apart = names.overlay().filter(|_| names.in_mirror(&start).is_none());
+        if at.path.is_empty() && (!is_in_tree || apart.is_some()) {
             // What is open the kernel knows, and the overlay has to be told what becomes of it.
-            let is_local = !is_apart || !how.changes || apart::is_free(&self.link(at.dir), &start, false)?;
+            let is_local = match apart.filter(|_| how.changes) {
+                Some(overlay) => overlay.is_free(&self.link(at.dir), &start, false)?,
+                None => true,
+            };
             if is_local {
                 return Ok(Where::Local);
             }

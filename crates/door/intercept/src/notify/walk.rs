@@ -282,17 +282,17 @@ impl Walk<'_> {
         match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Symlink) if follow => {
                 let is_magic = next.starts_with(b"/proc/");
-                let changes = self.how.changes && self.names.apart.is_some();
+                let apart = self.names.overlay().filter(|_| self.how.changes);
                 let target = match readlinkat(CWD, &next[..], Vec::new()) {
-                    Err(error) if is_magic && changes => return Err(io::Error::from(error).into()),
+                    Err(error) if is_magic && apart.is_some() => return Err(io::Error::from(error).into()),
                     Err(_) => return Ok(self.stop(next)),
                     Ok(target) => target.into_bytes(),
                 };
                 // Files that are open, and have no path.
                 let is_refused = self.how.resolve & libc::RESOLVE_NO_MAGICLINKS != 0;
-                if is_magic && changes {
+                if let (true, Some(overlay)) = (is_magic, apart) {
                     let may_open = self.how.opens && self.process.has(&next);
-                    if apart::is_free(&next, &target, may_open)? {
+                    if overlay.is_free(&next, &target, may_open)? {
                         return Ok(self.stop(next));
                     }
                     // By its path, the file that is changed is the one that was looked at.

@@ -116,24 +116,6 @@ pub(crate) fn is_top_of_system(path: &[u8]) -> bool {
     SYSTEM.contains(&path)
 }
 
-/// Whether the kernel may change the file that a link in /proc leads to, whose path it says is `target`: what has no name among files, and
-/// what the program was given for writing, if it is only opened once more.
-///
-/// # Errors
-/// `EROFS` for a real file that is not found by that path any more, and may have others.
-pub(crate) fn is_free(link: &[u8], target: &[u8], opens: bool) -> Result<bool> {
-    if !target.starts_with(b"/") || opens && is_writable(link) {
-        return Ok(true);
-    }
-    if !is_gone(target) {
-        return Ok(false);
-    }
-    let found = statat(CWD, link, AtFlags::empty()).map_err(std::io::Error::from)?;
-    let is_named = found.st_nlink > 0
-        && matches!(FileType::from_raw_mode(found.st_mode), FileType::RegularFile | FileType::Directory);
-    if is_named { Err(Errno::EROFS.because("a real file that has lost its name")) } else { Ok(true) }
-}
-
 /// Whether a link in /proc is that of a file that is open for writing.
 fn is_writable(link: &[u8]) -> bool {
     let (dir, name) = (above(link), last(link));
@@ -169,10 +151,31 @@ impl Overlay {
         is_below(path, &self.upper).then(|| &path[self.upper.len()..])
     }
 
-    /// The path that a directory of the overlay had, for that of one which has lost its name.
+    /// The path that a file of the overlay had, for that of one which has lost its name.
     pub(crate) fn had<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let former = path.strip_suffix(DELETED).filter(|_| is_gone(path))?;
         self.shown(former)
+    }
+
+    /// Whether the kernel may change the file that a link in /proc leads to, whose path it says is `target`: a pipe or a socket, a file that has no
+    /// name or is in the upper tree under another one, and one that the program has open for writing, if it is only opened once more.
+    ///
+    /// # Errors
+    /// `EROFS` for a real file that is not found by that path any more, and may have others.
+    pub(crate) fn is_free(&self, link: &[u8], target: &[u8], opens: bool) -> Result<bool> {
+        if !target.starts_with(b"/") || opens && is_writable(link) {
+            return Ok(true);
+        }
+        if !is_gone(target) {
+            return Ok(false);
+        }
+        let found = statat(CWD, link, AtFlags::empty()).map_err(std::io::Error::from)?;
+        let is_named = found.st_nlink > 0
+            && matches!(FileType::from_raw_mode(found.st_mode), FileType::RegularFile | FileType::Directory);
+        match is_named && self.had(target).is_none() {
+            true => Err(Errno::EROFS.because("a real file that has lost its name")),
+            false => Ok(true),
+        }
     }
 
     /// Whether a path is that of the upper tree itself.
