@@ -2,7 +2,7 @@
 //! Shows one directory of a tree as a tree of its own.
 //!
 //! The directory takes the number of the root; everything else keeps its number, and paths begin at the directory. Names cannot lead
-//! out, because no [`Name`](outrigger_core::Name) is `..`. The owner of the layer holds the reference to the directory meanwhile.
+//! out, because no [`Name`] is `..`. The owner of the layer holds the reference to the directory meanwhile.
 #![forbid(unsafe_code)]
 
 use bytes::Bytes;
