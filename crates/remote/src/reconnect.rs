@@ -55,7 +55,8 @@ impl Outage {
     /// A connection that `dial` makes, if need be after attempts for as long as `patience`.
     ///
     /// # Errors
-    /// The last error of `dial`.
+    /// The last error of `dial`. Where the server was there, `ENOENT` and `ENOTDIR`, as for a socket whose name is gone, become `ENOTCONN`:
+    /// programs would take their files for removed.
     pub async fn connect<T, F: Future<Output = Result<T>>>(
         &self,
         patience: Duration,
@@ -72,13 +73,20 @@ impl Outage {
                     *self.lock() = State { was_there: true, ..State::default() };
                     return Ok(connection);
                 }
-                Err(error) => error,
+                Err(error) => self.about_the_server(error),
             };
             if !self.failed(&error, begun, patience.saturating_sub(pause)) {
                 return Err(error);
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSES[1]);
+        }
+    }
+
+    fn about_the_server(&self, error: Error) -> Error {
+        match error.errno {
+            Errno::ENOENT | Errno::ENOTDIR if self.lock().was_there => Errno::ENOTCONN.because(error.why()),
+            _ => error,
         }
     }
 
@@ -202,6 +210,17 @@ mod tests {
             assert_eq!(outage.connect(PATIENCE, || server.dial()).await, Err(errno.into()));
             assert_eq!(server.dialed.load(Relaxed), 1);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_the_socket_of_a_server_is_gone_is_not_that_a_file_is() {
+        let (outage, server) = (Outage::new(true), Server::new(3, Errno::ENOENT));
+        assert_eq!(outage.connect(PATIENCE, || server.dial()).await, Ok(()), "it is made again");
+        let server = Server::new(300, Errno::ENOENT);
+        let error = outage.connect(PATIENCE, || server.dial()).await.unwrap_err();
+        assert_eq!(error.errno, Errno::ENOTCONN);
+        let never = Outage::new(false).connect(PATIENCE, || server.dial()).await;
+        assert_eq!(never, Err(Errno::ENOENT.into()));
     }
 
     #[tokio::test]
