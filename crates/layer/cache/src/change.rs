@@ -136,7 +136,9 @@ impl PendingChange<'_> {
     fn end(&mut self, reply: &mut Reply) {
         self.inner.contents_changed(self.contents.take(), reply);
         let Some(begun) = self.begun.take() else { return };
-        self.inner.mark_change();
+        if !matches!(self.knowledge, Knowledge::Nothing) {
+            self.inner.mark_change();
+        }
         let mut table = lock(&self.inner.table);
         let ended = table.end(begun);
         let doubt = match &*reply {
@@ -389,7 +391,9 @@ impl Inner {
         nodes.iter().for_each(|&node| table.forget_predicted(node));
         let begun = Some(table.begin(nodes, places, when));
         drop(table);
-        self.mark_change();
+        if !matches!(knowledge, Knowledge::Nothing) {
+            self.mark_change();
+        }
         let contents = self.change_contents(cx, request);
         PendingChange { inner: self, subjects, knowledge, contents, begun }
     }
