@@ -10,7 +10,7 @@ use crate::notes::{self, Notes};
 use crate::reserved::reserve;
 use crate::served::{Served, There, direct};
 use crate::status::Failure;
-use crate::trees::{self, Tree};
+use crate::trees::{self, Tree, Trees};
 use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode, SyncFs};
 use outrigger_core::registry::Direct;
@@ -429,7 +429,7 @@ impl Mounted {
         trace: Arc<TraceControl>,
         seat: Option<Arc<Seat>>,
     ) -> Self {
-        let locator = Locator::new(context, &tree);
+        let locator = Locator::new(&context.trees, &tree);
         Mounted {
             connection,
             mountpoint,
@@ -515,7 +515,7 @@ impl Mounted {
 
     /// Closes the trees, where the mount is one of many.
     fn close_many(&self, patience: Duration) -> Result<(), Failure> {
-        self.tree.many.as_ref().map_or(Ok(()), |many| many.close(&self.runtime, patience))
+        self.tree.many.as_ref().map_or(Ok(()), |many| many.close(&self.runtime, patience, str::to_owned))
     }
 
     /// Whether it has left the mount table. The number may have been reused for another mount.
@@ -536,9 +536,9 @@ pub struct Locator(Client);
 
 impl Locator {
     /// In this tree.
-    pub fn new(context: &Context, tree: &Tree) -> Self {
+    pub fn new(trees: &Trees, tree: &Tree) -> Self {
         // A runtime of its own, so that a stuck driver cannot keep `status` from answering.
-        let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..context.trees.settings() };
+        let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..trees.settings() };
         Locator(Client::new(tree.service.clone(), Arc::new(Threads::new()), settings))
     }
 
@@ -558,6 +558,11 @@ impl Locator {
     /// Those of them that this has not returned before.
     pub fn lost_since(&self, tree: &Tree) -> Vec<(String, String)> {
         self.named(tree, Cache::lost_since)
+    }
+
+    /// The same for those of which close(2) has told.
+    pub fn lost_at_close(&self, tree: &Tree) -> Vec<(String, String)> {
+        self.named(tree, Cache::lost_at_close)
     }
 
     fn named(&self, tree: &Tree, lost: fn(&Cache) -> Vec<Lost>) -> Vec<(String, String)> {

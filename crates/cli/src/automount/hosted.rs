@@ -2,8 +2,8 @@
 //! Opening and closing an automounted tree, on a thread of its own: both may take as long as a host does.
 
 use super::map::Leads;
-use crate::control;
 use crate::messages::{Report, warn};
+use crate::mounted::Locator;
 use crate::status::Failure;
 use crate::tree_options::TreeOptions;
 use crate::trees::{self, Tree, Trees};
@@ -179,26 +179,23 @@ fn stack(
 
 /// Stores what programs have written, and ends the tree. What is lost of which a program was told by close(2) counts if the command `says` so.
 fn close(trees: &Trees, tree: &Tree, says: bool) -> Result<()> {
-    let mut lost = Vec::new();
     for cache in &tree.caches {
         trees.runtime.handle().block_on(async {
             cache.end().await;
             cache.kept_within(KEEP_DEADLINE).await;
         });
-        lost.extend(cache.lost());
-        if says {
-            lost.extend(cache.lost_at_close());
-        }
+    }
+    let locator = Locator::new(trees, tree);
+    let mut lost = locator.lost(tree);
+    if says {
+        lost.extend(locator.lost_at_close(tree));
     }
     let closed = tree.control.as_ref().map_or(Ok(()), |control| control.close());
     let stored = trees.changed.close();
-    if let Some(first) = lost.first() {
+    if let Some((path, why)) = lost.first() {
         let others =
             if lost.len() > 1 { format!(" (and of {} more files)", lost.len() - 1) } else { String::new() };
-        let name = control::lost_name(first, |_| None);
-        return Err(
-            Errno::EIO.because(format!("what was written to {name} is lost: {}{others}", first.error))
-        );
+        return Err(Errno::EIO.because(format!("what was written to {path} is lost: {why}{others}")));
     }
     closed.and(stored.map_err(Into::into))
 }

@@ -2,7 +2,7 @@
 //! `outrigger attach` and `outrigger detach`: trees for a program that runs.
 
 use super::run::via::{Via, client, serve, stored};
-use super::run::{CLOSE_DEADLINE, POLL, Trees, is_in, session, tree};
+use super::run::{CLOSE_DEADLINE, POLL, Trees, is_in, prefix_of, session, tree};
 use crate::context::Context;
 use crate::run::Run;
 use crate::status::{Exits, Failure};
@@ -113,7 +113,9 @@ impl Run for Attach {
             }
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
-        let closed = tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience));
+        let prefix = |path: &str| prefix_of(&launch.prefixes, path);
+        let closed =
+            tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience, prefix));
         stored.and(closed)
     }
 }

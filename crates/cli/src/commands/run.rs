@@ -203,8 +203,9 @@ impl crate::run::Run for Run {
             Begun::Ptrace(traced) => via::answer_traced(context, view()?, traced, self.verbose)?,
         };
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
+        let prefix = |path: &str| prefix_of(&launch.prefixes, path);
         // What is lost is said. The status is that of the program, but for 0.
-        let closed = seen.many().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience));
+        let closed = seen.many().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience, prefix));
         let closed = stored.and(closed).and(audit.map_or(Ok(()), Audit::end));
         let code = code(status);
         if code != 0 || closed.is_ok() {
@@ -415,6 +416,12 @@ pub fn tree(context: &Context, map: Map, command: &'static str) -> Result<Tree, 
     let demux = Demux::new(names.clone(), Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>, chosen);
     let many = Many { control: demux.control(), names };
     Ok(Tree::of_many(Arc::new(demux), many))
+}
+
+/// Where programs see the tree with this path below the root of all.
+pub fn prefix_of(prefixes: &[Prefix], path: &str) -> String {
+    let is_it = |prefix: &&Prefix| path.strip_prefix('/') == prefix.name.to_str();
+    prefixes.iter().find(is_it).map_or_else(|| path.to_owned(), |prefix| prefix.path.display().to_string())
 }
 
 /// The tree for a FUSE mount. Below a user namespace with one user, the kernel would let no user write to files of others, whatever their

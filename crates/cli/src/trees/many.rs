@@ -36,13 +36,19 @@ impl Many {
         self.control.flush();
     }
 
-    /// Stores what programs have written, within `patience`, and closes the trees.
+    /// Stores what programs have written, within `patience`, and closes the trees, of whose paths users know what is `shown`.
     ///
     /// # Errors
     /// What is lost, or was not stored within that time.
-    pub fn close(&self, runtime: &Threads, patience: Duration) -> Result<(), Failure> {
+    pub fn close(
+        &self,
+        runtime: &Threads,
+        patience: Duration,
+        shown: impl Fn(&str) -> String,
+    ) -> Result<(), Failure> {
         let left = runtime.handle().block_on(self.control.close(patience));
-        let told: Vec<String> = left.iter().map(|Left { path, what }| format!("{path}: {what}")).collect();
+        let told: Vec<String> =
+            left.iter().map(|Left { path, what }| format!("{}: {what}", shown(path))).collect();
         if told.is_empty() { Ok(()) } else { Err(Failure::new(told.join("; "))) }
     }
 }

@@ -126,8 +126,14 @@ pub fn files_that_were_changed_meanwhile_are_conflicts(via: &'static str) {
     let before = all(&place, "here");
     let said = place.run(&["commit", "kept"]);
     assert_eq!((said.code, &*said.out), (Some(1), ""), "{said:?}");
-    for name in ["tree/one", "many/b", "made/x", "many/old", "tree/sub/deep/added"] {
-        assert!(said.err.contains(&format!("here/{name}' was changed")), "{name}: {said:?}");
+    for (name, how) in [
+        ("tree/one", "was changed"),
+        ("many/b", "was changed"),
+        ("made/x", "was made"),
+        ("many/old", "was removed"),
+        ("tree/sub/deep/added", "is new"),
+    ] {
+        assert!(said.err.contains(&format!("here/{name}' {how}")), "{name}: {said:?}");
     }
     assert_eq!((said.err.lines().count(), all(&place, "here")), (6, before));
     place.run(&["commit", "--force", "kept"]).ok();

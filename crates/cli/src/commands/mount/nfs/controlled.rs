@@ -44,7 +44,7 @@ pub struct Served {
 impl Served {
     /// This tree, whose messages `trace` shows.
     pub fn new(context: &Context, tree: &Arc<Tree>, trace: &Arc<TraceControl>) -> Self {
-        let (locator, tracer) = (Locator::new(context, tree), Mutex::default());
+        let (locator, tracer) = (Locator::new(&context.trees, tree), Mutex::default());
         Served { tree: Arc::clone(tree), locator, trace: Arc::clone(trace), tracer }
     }
 }
