@@ -167,8 +167,9 @@ impl SshProcess {
             return Err(Errno::EINVAL.because("no command is named"));
         };
         let command = program.to_string_lossy().into_owned();
-        let cannot =
-            |error: std::io::Error| Errno::ENOENT.because(format!("{command} cannot be started: {error}"));
+        let cannot = |error: std::io::Error| {
+            Errno::ENOENT.because(format!("{command} cannot be started: {}", Error::from(error).why()))
+        };
         let mut process = Command::new(program);
         process.args(arguments).stdin(stdin).stdout(stdout).stderr(stderr).kill_on_drop(true);
         process.as_std_mut().confined(&[]);
