@@ -419,6 +419,8 @@ impl Contents {
                     // It is gone with the last name of the copy.
                     let _ = inotify::remove_watch(&self.watches, watch);
                 }
+                // It is closed now, which is when a server of whole files stores it.
+                self.stored.fetch_add(1, Ordering::AcqRel);
                 Ok(())
             }
             Err(error) => {
