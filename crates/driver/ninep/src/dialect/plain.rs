@@ -13,7 +13,7 @@ use bytes::Bytes;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Time};
 use outrigger_proto_ninep::{
-    Attrs, Dialect, SetAttrs, SetMask, Stat, Tcreate, Text, Topen, Tread, Tstat, Twstat, stats,
+    Attrs, Dialect, QidKind, SetAttrs, SetMask, Stat, Tcreate, Text, Topen, Tread, Tstat, Twstat, stats,
 };
 use outrigger_toolkit_remote::unique_name;
 use std::sync::Arc;
@@ -112,7 +112,21 @@ impl Session {
             }
         };
         let (fid, _) = self.walk_to(dir, &[]).await?;
-        self.create_new(&fid, name, (perm, 0, extension)).await.map(drop)
+        let (qid, _) = self.create_new(&fid, name, (perm, 0, extension)).await?;
+        // Some servers make a plain file of what they do not know. The kind in the reply is trusted if it is the one that was asked for.
+        let is_it = match perm & (DIR | SYMLINK) {
+            DIR => qid.kind.contains(QidKind::DIRECTORY),
+            SYMLINK if !qid.kind.contains(QidKind::SYMLINK) => {
+                self.stat(fid.number).await?.mode & SYMLINK != 0
+            }
+            _ => !qid.kind.contains(QidKind::DIRECTORY),
+        };
+        match is_it {
+            true => Ok(()),
+            false => {
+                Err(Errno::EIO.because("the server has made a file of another kind in its place").into())
+            }
+        }
     }
 
     pub(super) async fn link_plain(self: &Arc<Self>, dir: u32, name: Text, file: &Fid) -> Result<(), Fault> {
