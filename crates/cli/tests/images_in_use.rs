@@ -4,6 +4,9 @@
 mod support;
 
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
 use support::{PROGRAM, Place, can_mount, can_serve, has, mounted_ext4};
 
 fn blank(place: &Place, mebibytes: u64) {
@@ -31,9 +34,18 @@ impl<'a> Loop<'a> {
 }
 
 impl Drop for Loop<'_> {
+    /// Ends when the device has no file any more: while another process has it open, as `losetup --find` does for a moment,
+    /// the kernel detaches it later.
     fn drop(&mut self) {
         let _ = self.0.command("umount", &["m"]).output();
         let _ = self.0.command("losetup", &["--detach", &self.1]).output();
+        let attached = Path::new("/sys/block").join(&self.1["/dev/".len()..]).join("loop/backing_file");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while fs::read(&attached).is_ok_and(|file| file.starts_with(self.0.at("").as_os_str().as_bytes()))
+            && Instant::now() < deadline
+        {
+            std::thread::yield_now();
+        }
     }
 }
 

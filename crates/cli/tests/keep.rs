@@ -317,10 +317,10 @@ SECCOMP_IOCTL_NOTIF_RECV = 0xC0502100
 fcntl.ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, bytearray(80))
 ";
 
-/// The next server may die before it has answered any: it is not known then which call it had, and the keeper has answered many since
-/// another server wrote its last one down.
+/// The next server may die before it has written down which call it received, and the keeper has answered many since another server wrote
+/// its last one down. The call ends with `EINTR`, and Python makes it again.
 #[test]
-fn a_call_that_was_received_and_not_written_down_is_made_again() {
+fn a_call_that_was_received_and_not_written_down_is_interrupted() {
     let Some(place) = place() else { return };
     let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
     let mut attached = Attached::to(&place, &program, &[]);
@@ -338,17 +338,23 @@ fn a_call_that_was_received_and_not_written_down_is_made_again() {
     assert!(receiver.wait().unwrap().success());
 }
 
-#[test]
-fn content_that_cannot_be_stored_is_kept_and_nobody_waits_for_it() {
-    let Some(place) = place() else { return };
-    let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
+/// Has the program write a file to a tree without room, and answers what the server says in the end.
+fn stored_on_a_full_disk(place: &Place, program: &mut Program) -> String {
     let layer = "fault=op=write,error=ENOSPC";
-    let Attached(mut server, mut err) = Attached::with(&place, &program, &["--layer", layer], &[]);
+    let Attached(mut server, mut err) = Attached::with(place, program, &["--layer", layer], &[]);
     program.says("print('precious', file=open('/data/new', 'w'))");
     signal(server.id(), "INT");
     let mut said = String::new();
     err.read_to_string(&mut said).unwrap();
     assert_eq!(server.wait().unwrap().code(), Some(1), "{said}");
+    said
+}
+
+#[test]
+fn content_that_cannot_be_stored_is_kept_and_nobody_waits_for_it() {
+    let Some(place) = place() else { return };
+    let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
+    let said = stored_on_a_full_disk(&place, &mut program);
     assert!(said.contains("outrigger attach: '/data/new'") && said.contains("No space left"), "{said}");
     let kept = fs::read_dir(place.at("state/outrigger/unsaved")).unwrap().next().unwrap().unwrap().path();
     assert_eq!(fs::read_to_string(kept).unwrap(), "precious\n");
@@ -360,13 +366,7 @@ fn content_that_can_be_neither_stored_nor_kept_stays_until_it_can_be_kept() {
     let Some(place) = place() else { return };
     let unsaved = place.file("state/outrigger/unsaved", "in the way");
     let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
-    let layer = "fault=op=write,error=ENOSPC";
-    let Attached(mut server, mut err) = Attached::with(&place, &program, &["--layer", layer], &[]);
-    program.says("print('precious', file=open('/data/new', 'w'))");
-    signal(server.id(), "INT");
-    let mut said = String::new();
-    err.read_to_string(&mut said).unwrap();
-    assert_eq!(server.wait().unwrap().code(), Some(1), "{said}");
+    let said = stored_on_a_full_disk(&place, &mut program);
     let (_, stays) = said.split_once("what was written stays in '").expect(&said);
     let stays = stays.split('\'').next().unwrap();
     assert_eq!(fs::read_to_string(stays).unwrap(), "precious\n");

@@ -216,7 +216,7 @@ fn real_programs_work_on_a_host_and_what_they_write_is_there_in_the_end() {
     }
 }
 
-/// A program that ends has its files closed by the kernel, and is told of nothing.
+/// When a program ends, the kernel closes its files; the program gets no error from that.
 #[test]
 fn what_is_lost_when_a_program_ends_is_named_and_no_success() {
     for via in worlds().map(|world| world.via) {

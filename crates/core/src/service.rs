@@ -41,8 +41,8 @@ pub trait Service: Send + Sync {
         Answer::error(Errno::ENOSYS)
     }
 
-    /// Makes a node of a name that a former process knew to lead to a file of this kind, and counts a reference to it. Nobody is
-    /// asked, and nothing is known about the file by that: if there is no such name any more, requests about the node say so.
+    /// Makes a node for a name that led to a file of this kind in a former process, and counts a reference to it. No server is asked: if
+    /// the name is gone, requests about the node fail.
     ///
     /// # Errors
     /// `ENOSYS` where [`Abilities::recalls`] is not set; as a lookup that finds the name, where no node can be made.
@@ -234,8 +234,8 @@ pub struct Abilities {
     /// Files can be created asynchronously ([`crate::ops::OpenFlags::ASYNC_CREATE`]), and what is asked about their names later is answered as if
     /// they had been made.
     pub async_create: bool,
-    /// It lets nobody else change the names in a directory while it answers creations there asynchronously: `O_EXCL` may be among
-    /// their flags.
+    /// While the tree answers creations in a directory asynchronously, no other client can change the names there. So creations with
+    /// `O_EXCL` may be asynchronous, too.
     pub leases: bool,
     /// Permissions and times of files may be refused though they are the user's own: not every server can set them. One that has
     /// set them once can.
@@ -263,7 +263,7 @@ pub struct Abilities {
     /// Opening a file may connect to a peer or start a program, and its content is a stream ([`OpenHow::STREAM`](crate::reply::OpenHow::STREAM)):
     /// whoever goes through a directory opens no file that the user has not named.
     pub opens_streams: bool,
-    /// [`Service::recall`] makes nodes of names without asking anybody: those that a former process knew can be known again.
+    /// [`Service::recall`] makes nodes for names that a former process knew, without asking the server.
     pub recalls: bool,
     /// How long a name that was not found stays so.
     pub negative_ttl: Ttl,

@@ -177,7 +177,7 @@ fn stack(
     Ok(Arc::new(Apart::new(service, runtime)))
 }
 
-/// Stores what programs have written, and ends the tree. What is lost of which a program was told by close(2) counts if the command `says` so.
+/// Stores what programs have written, and ends the tree. Lost writes are an error; those whose error close(2) returned only if `says`.
 fn close(trees: &Trees, tree: &Tree, says: bool) -> Result<()> {
     for cache in &tree.caches {
         trees.runtime.handle().block_on(async {

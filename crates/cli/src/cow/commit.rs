@@ -277,8 +277,8 @@ impl<'a> Commit<'a> {
         Ok(())
     }
 
-    /// Gives a new file its name in one step, whatever has it now. Whether the former one has the name of the new one then, else it
-    /// has the one for former ones, if it was a directory, or the new one is.
+    /// Gives the file `new` its name in one step. `true`: the old file, if there was one, has the name of `new` (the two were exchanged).
+    /// `false`: the old file was moved to `former`.
     fn exchange(&self, new: &Place, place: &Place, former: &Place, change: &Change) -> io::Result<bool> {
         let Some(real) = &change.real else {
             // With --force, there may be one now.

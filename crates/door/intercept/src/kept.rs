@@ -115,7 +115,7 @@ impl Kept {
             prefix.check(prefixes)?;
         }
         if let Some(keeper) = connect(pid) {
-            // As stopping it is then asked for later only.
+            // The first use of ptrace(2) would come with the first call of the program: too late for a clear error.
             let what =
                 format!("process {pid} cannot be looked at (yama(5): only by its parents, or the superuser)");
             fs::File::open(format!("/proc/{pid}/mem")).map_err(failed(what))?;

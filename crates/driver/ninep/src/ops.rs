@@ -49,12 +49,12 @@ const OPS: OpSet = OpSet::of(&[
     OpCode::Locate,
 ]);
 
-/// What `noxattr` leaves out.
-const XATTRS: OpSet =
+/// What `noxattr` leaves out, and only 9P2000.L has.
+pub(crate) const XATTRS: OpSet =
     OpSet::of(&[OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr]);
 
-/// What `locks=local` leaves to the doors.
-const LOCKS: OpSet = OpSet::of(&[OpCode::GetLock, OpCode::SetLock, OpCode::Flush]);
+/// What `locks=local` leaves to the doors, and only 9P2000.L has.
+pub(crate) const LOCKS: OpSet = OpSet::of(&[OpCode::GetLock, OpCode::SetLock, OpCode::Flush]);
 
 impl Driver for NineP {
     fn abilities(&self) -> Abilities {

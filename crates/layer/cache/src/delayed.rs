@@ -280,6 +280,11 @@ impl Delayed {
         !waiting && self.under_way.iter().all(|sent| sent.number > number)
     }
 
+    /// Whether nothing came after `number`.
+    pub(crate) fn is_last(&self, number: Number) -> bool {
+        self.last == number
+    }
+
     /// Attributes that were asked for when `asked` was the last change may tell of the time before these writes; answers
     /// whether that is so, and they were corrected.
     pub(crate) fn correct(&self, attr: &mut Attr, asked: Sequence) -> bool {

@@ -227,7 +227,8 @@ impl Drop for RunningJob {
         self.creation_ended(&mut table);
         let mut files = lock(&inner.writeback.files);
         let mut delayed = lock(&self.file.delayed);
-        let alone = delayed.changed == before;
+        // Writes that came after it may have been made before its reply was received.
+        let alone = delayed.changed == before && delayed.is_last(self.number);
         delayed.changed = last;
         let unmade = self.creates().filter(|_| failed.is_some());
         delayed.ended(self.number, failed, last);

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 
 /// How long the door waits for a lease that is to be given back.
 const RECALL: Duration = Duration::from_secs(3);
+/// A client asks again for a lease that it gave back for others after a pause of ten seconds.
+const AFTER_PAUSE: Duration = Duration::from_secs(11);
 const EXCLUSIVE: OpenFlags = OpenFlags::WRITE_ONLY.union(OpenFlags::EXCL);
 
 /// A directory that was made by a client, which has begun to make files there and goes on without waiting.
@@ -82,7 +84,7 @@ async fn others_see_all_that_was_closed_before_they_asked() {
         let theirs = other.lookup(Node::ROOT, "dir").await.unwrap().node;
         assert_eq!(other.list(theirs).await.unwrap().len(), 1);
         // The lease that was given back for this is asked for again when some time has passed.
-        tokio::time::sleep(Duration::from_secs(11)).await;
+        tokio::time::sleep(AFTER_PAUSE).await;
         user.unpack(dir, "second", b"1").await.unwrap();
         user.unpack(dir, "third", b"1").await.unwrap();
         user.control.as_ref().unwrap().written().await;
@@ -113,7 +115,7 @@ async fn of_two_exclusive_creations_one_fails() {
     let (user, dir) = leased(&site).await;
     let other = site.direct().await;
     let theirs = other.lookup(Node::ROOT, "dir").await.unwrap().node;
-    tokio::time::sleep(Duration::from_secs(11)).await;
+    tokio::time::sleep(AFTER_PAUSE).await;
     user.unpack(dir, "a", b"1").await.unwrap();
     user.unpack(dir, "b", b"1").await.unwrap();
     user.control.as_ref().unwrap().written().await;

@@ -149,6 +149,21 @@ fn what_is_set_by_a_handle_is_set_before_that_is_closed() {
 }
 
 #[test]
+fn what_a_setting_tells_of_the_file_ends_with_the_write_after_it() {
+    explore(0..100, |sim| {
+        let client = Client::new(sim, &tree(sim, true), &[("write", "behind")]);
+        let (node, handle) = created(&client, "file");
+        write(&client, node, handle, 0, pattern(100, 1));
+        client.wander();
+        set(&client, node, mode(0o640));
+        write(&client, node, handle, 200, pattern(100, 1));
+        client.ask(FSync { node, handle, data_only: true }).expect("written");
+        let attr = client.ask(GetAttr { node, handle: None }).expect("attributes").attr;
+        assert_eq!((attr.size, attr.permissions()), (300, 0o640));
+    });
+}
+
+#[test]
 fn what_may_be_refused_is_not_put_off() {
     for (writes, attrs, is_open) in [
         ("close", SetAttrs { uid: Some(77), ..SetAttrs::default() }, true),

@@ -29,7 +29,8 @@ const MESSAGES: &str = "outrigger_door_wire=warn,outrigger_door_wire::network=in
 /// Arguments of `serve wire`.
 ///
 /// The other side is ssh://HOST/PATH, which starts this command at HOST by itself, wire:unix:PATH, or wire://HOST/PATH. Requests are made as
-/// the user who runs this command: whoever may connect can do with the tree what that user can, or only read it with --read-only. When another program changes a directory of this machine, clients drop what they have cached of it (inotify(7)).
+/// the user who runs this command: a client has the rights of that user on the tree, or may only read it with --read-only. When another
+/// program changes a directory of this machine, clients drop what they have cached of it (inotify(7)).
 #[derive(Debug, Args)]
 pub struct Wire {
     /// The tree.
@@ -79,7 +80,7 @@ impl Tls {
     /// What TCP needs; `None` for other streams, where it means nothing.
     ///
     /// # Errors
-    /// A sentence about what is missing, or is there in vain.
+    /// A sentence that names the missing options, or the options that only TCP takes.
     fn terms(&self, is_tcp: bool) -> Result<Option<Terms>, Failure> {
         let files = [("cert", &self.tls_cert), ("key", &self.tls_key), ("client-ca", &self.tls_client_ca)];
         if !is_tcp {

@@ -97,7 +97,7 @@ const NOTIFIED: &[i64] = &[
     libc::SYS_fchmodat2,
 ];
 
-/// What changes files, or where names lead, by means that no one answers for: refused where changes are kept apart.
+/// Calls that could change real files or mounts, and that the server does not handle: refused where changes are kept apart.
 const FORBIDDEN: &[i64] = &[
     libc::SYS_pivot_root,
     libc::SYS_chroot,

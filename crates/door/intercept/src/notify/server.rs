@@ -347,7 +347,7 @@ impl Server {
         }
     }
 
-    /// Whether other threads may have a process begin relative paths elsewhere when the kernel looks.
+    /// Whether another thread may change the working directory, or a descriptor, between the look-up here and that of the kernel.
     pub(crate) fn may_move(&self, process: Process) -> bool {
         self.gave.load(Ordering::Relaxed) && process.has_threads() && process.has_root()
     }

@@ -41,8 +41,8 @@ pub(crate) trait Source: Send + Sync {
     /// Answers with a number, or an error.
     fn answer(&self, call: &Call, result: Result<i64, i32>);
 
-    /// Gives the process a descriptor, which is the answer. It goes on when it alone has the file: who looks whether it has closed the
-    /// file would find it open here otherwise.
+    /// Gives the process a descriptor, which is the answer. The descriptor here is closed before the process goes on: otherwise the file
+    /// would seem to be open for writing after the process has closed it.
     fn give(&self, call: &Call, file: OwnedFd, close_on_exec: bool);
 
     /// Puts a directory that was opened once more in the place of the one that the process has open under this number, or has that one

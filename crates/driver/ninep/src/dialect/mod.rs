@@ -14,6 +14,7 @@ pub(crate) mod version;
 pub(crate) use errors::error_in;
 pub(crate) use people::People;
 
+use crate::ops::{LOCKS, XATTRS};
 use crate::wire::{Fault, Fid, Session, Walked};
 use bytes::Bytes;
 use outrigger_core::Errno;
@@ -26,25 +27,16 @@ use std::sync::Arc;
 pub(crate) const ALL: [Dialect; 3] = [Dialect::Linux, Dialect::Unix, Dialect::Plain];
 
 /// What only 9P2000.L has.
-const OF_LINUX: &[OpCode] = &[
-    OpCode::GetXattr,
-    OpCode::SetXattr,
-    OpCode::ListXattr,
-    OpCode::RemoveXattr,
-    OpCode::GetLock,
-    OpCode::SetLock,
-    OpCode::Flush,
-    OpCode::StatFs,
-];
+const OF_LINUX: OpSet = XATTRS.union(LOCKS).union(OpSet::of(&[OpCode::StatFs]));
 /// What 9P2000 does not have either.
-const OF_UNIX: &[OpCode] = &[OpCode::Link, OpCode::SymLink, OpCode::ReadLink, OpCode::MkNod];
+const OF_UNIX: OpSet = OpSet::of(&[OpCode::Link, OpCode::SymLink, OpCode::ReadLink, OpCode::MkNod]);
 
 /// The operations that a dialect has no requests for.
 pub(crate) fn lacks(dialect: Dialect) -> OpSet {
     match dialect {
         Dialect::Linux => OpSet::of(&[]),
-        Dialect::Unix => OpSet::of(OF_LINUX),
-        Dialect::Plain => OpSet::of(OF_LINUX).union(OpSet::of(OF_UNIX)),
+        Dialect::Unix => OF_LINUX,
+        Dialect::Plain => OF_LINUX.union(OF_UNIX),
     }
 }
 

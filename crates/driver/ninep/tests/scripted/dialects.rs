@@ -285,6 +285,18 @@ fn files_are_not_moved_between_directories() {
     }
 }
 
+/// Some servers do not know the bits of other kinds, and make a plain file: a program that moves one there would remove its source.
+#[test]
+fn a_plain_file_in_place_of_a_directory_or_link_is_an_error() {
+    let server = Server::speaking(Dialect::Unix, |request| match request {
+        Request::Tcreate(_) => Does::reply(Rcreate { qid: FILE, iounit: 0 }.into()),
+        _ => Does::Usual,
+    });
+    let near = connect(&server, &[]).unwrap();
+    assert_eq!(near.direct.mkdir(Path::new("new"), 0o755), Err(Errno::EIO));
+    assert_eq!(near.direct.symlink(b"target", Path::new("new")), Err(Errno::EIO));
+}
+
 /// Some servers take `Tcreate` of what is there for opening it, and even empty it.
 #[test]
 fn what_is_there_is_not_made_anew() {
