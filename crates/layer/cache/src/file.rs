@@ -148,6 +148,11 @@ impl Content {
         !self.touched && self.version.is_some_and(|known| known != Version::of(attr))
     }
 
+    /// The version that the tree below has told, unless we have changed anything about the file since.
+    pub(crate) fn told_version(&self) -> Option<Version> {
+        self.version.filter(|_| !self.touched)
+    }
+
     /// Whether it is a version that the tree below has told, and not ours.
     pub(crate) fn has_version(&self) -> bool {
         self.version.is_some()

@@ -6,6 +6,7 @@ use crate::inner::Inner;
 use crate::moment::after;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Policy, Ttls, Writes, age};
+use futures_util::future::join;
 use outrigger_core::ops::{FSync, Flush, GetAttr, Locate, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{Answer, Backing, Cx, Errno, Error, FileKind, Handle, Node, OpCode, Reply, ask, lock};
@@ -36,7 +37,8 @@ impl Inner {
                     return Reply::Opened(opened);
                 }
             }
-            if asks || self.may_be_known(&op) {
+            let may_be_known = self.may_be_known(&op);
+            if asks || may_be_known {
                 if asks {
                     self.doubt_ours(op.node);
                 }
@@ -53,7 +55,13 @@ impl Inner {
                 }
             }
             let (node, flags, age) = (op.node, op.flags, self.age(op.node));
-            let mut reply = self.make_change(cx, op.into()).await;
+            let confirms = !asks && !may_be_known && self.continues_content(&op);
+            let opening = self.make_change(cx, op.into());
+            let mut reply = match confirms {
+                // At the same time: it costs no round trip.
+                true => join(opening, self.getattr_below(cx, GetAttr { node, handle: None })).await.0,
+                false => opening.await,
+            };
             match &mut reply {
                 Reply::Opened(opened) => self.note_opened(node, (flags, age), opened),
                 Reply::Error(error) => self.note_displaced(node, error),
@@ -119,6 +127,15 @@ impl Inner {
         };
         let content = lock(&file.content);
         content.size.is_some_and(|size| size > 0 && lock(&self.pool).covers(content.id, 0, size))
+    }
+
+    /// Whether what is read of a file that is opened below comes beside content that is kept, here or in pages of the kernel. Both must be of
+    /// one version, however fresh the attributes are. A server of whole files gives out one version by each handle.
+    fn continues_content(&self, op: &Open) -> bool {
+        let Some(file) = lock(&self.table).known_file(op.node) else { return false };
+        let content = lock(&file.content);
+        let keeps = content.any || content.kernel.is_some();
+        keeps && !op.flags.contains(OpenFlags::TRUNC) && !self.below().abilities.whole_files
     }
 
     /// Opens a file of which all content is in memory, or was just found `on_disk`, without asking below.

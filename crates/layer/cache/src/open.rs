@@ -5,21 +5,21 @@
 //! about them: open the directory, or the file for reading, when it becomes necessary.
 
 use crate::delayed::ErrorsSeen;
-use crate::file::File;
+use crate::file::{File, Version};
 use crate::fill::{DirBelow, Fill};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::readahead::Readahead;
 use crate::record::SharedNames;
-use outrigger_core::ops::{Open, OpenFlags, Release};
+use outrigger_core::ops::{GetAttr, Open, OpenFlags, Release};
 use outrigger_core::paths::subjects;
 use outrigger_core::survive::{Layout, Slots};
 use outrigger_core::{
-    Cx, Handle, Keep, LockOwner, Node, OpCode, Request, Result, Time, Traverse, Visit, ask, lock,
+    Cx, Errno, Handle, Keep, LockOwner, Node, Op, OpCode, Request, Result, Time, Traverse, Visit, ask, lock,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// The high bits of handles of our own. Drivers count theirs from below, and layers above put two bits beside them.
@@ -73,6 +73,8 @@ pub(crate) struct OpenFile {
     real: Mutex<Option<Handle>>,
     /// Pieces of its content that are on their way by its handle below.
     uses: AtomicUsize,
+    /// Of a handle of ours: whether the file that was opened below for it is of the version that its user began to read.
+    pub(crate) same_version: OnceLock<bool>,
 }
 
 /// It is in use for a piece that is on its way.
@@ -156,6 +158,7 @@ impl OpenFile {
             slot: None,
             real,
             uses,
+            same_version: OnceLock::new(),
         }
     }
 
@@ -192,6 +195,17 @@ impl OpenFile {
     /// Whether it was opened for reading, as far as is known.
     pub(crate) fn may_read(&self) -> bool {
         self.flags.is_none_or(OpenFlags::reads)
+    }
+
+    /// That what can be read by it is of the version that its user has begun to read.
+    ///
+    /// # Errors
+    /// `ESTALE` where it is not.
+    pub(crate) fn is_one_version(&self) -> Result<()> {
+        match self.same_version.get() {
+            Some(false) => Err(Errno::ESTALE.because("it was changed by others while it was open")),
+            _ => Ok(()),
+        }
     }
 
     /// The handle below, if there is one yet.
@@ -451,6 +465,24 @@ impl Inner {
             self.handles.keep_below(open, first);
         }
         Ok(first)
+    }
+
+    /// The same, to read from it what is not kept any more of the content that its user has begun to read.
+    ///
+    /// # Errors
+    /// `ESTALE`, from then on, when others have changed the file since it was opened here.
+    pub(crate) async fn open_to_read_on(self: &Arc<Self>, cx: &Cx, open: &OpenFile) -> Result<Handle> {
+        let handle = self.really_open(cx, open).await?;
+        if !is_own(open.handle) || open.same_version.get().is_some() {
+            return open.is_one_version().map(|()| handle);
+        }
+        let begun = lock(&open.file.content).told_version();
+        if let Some(begun) = begun {
+            let get = GetAttr { node: open.node, handle: Some(handle) };
+            let attr = GetAttr::result(self.getattr_below(cx, get).await)?.attr;
+            let _ = open.same_version.set(begun == Version::of(&attr));
+        }
+        open.is_one_version().map(|()| handle)
     }
 
     /// Opens below what is open here alone of a file.

@@ -55,6 +55,7 @@ impl Inner {
 
     /// The bytes a read is about, when all of them are known and fresh.
     fn read_known(self: &Arc<Self>, cx: &Cx, open: &Arc<OpenFile>, op: &Read) -> Option<Vec<Bytes>> {
+        open.is_one_version().ok()?;
         let now = self.now();
         let mut content = lock(&open.file.content);
         let range = wanted(&content, op).filter(|_| now < content.until)?;
@@ -77,6 +78,7 @@ impl Inner {
         let mut tries = TRIES;
         loop {
             self.confirm(cx, open).await?;
+            open.is_one_version()?;
             tries -= 1;
             let Some((range, sources)) = self.sources(cx, open, op) else { return Ok(None) };
             match collect(open, range, sources).await {
@@ -167,7 +169,7 @@ impl Inner {
 
     async fn fetch(self: &Arc<Self>, cx: &Cx, open: &OpenFile, fetch: &Fetch) -> Result<Bytes> {
         self.written(open.node, &open.file).await;
-        let (node, handle, offset) = (open.node, self.really_open(cx, open).await?, fetch.offset);
+        let (node, handle, offset) = (open.node, self.open_to_read_on(cx, open).await?, fetch.offset);
         let below = self.below();
         let len = (fetch.len + u32::from(fetch.last)).min(below.abilities.max_io);
         let mut bytes = ask(&*below.service, cx, Read { node, handle, offset, len }).await?.into_bytes()?;

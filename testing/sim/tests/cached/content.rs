@@ -135,10 +135,14 @@ fn a_file_is_closed_below_after_what_is_on_its_way_by_its_handle() {
     let (client, node, data) = with_file(&sim, 4 << 20, &[]);
     let flags = OpenFlags::empty();
     let ((handle, _), (other, _)) = (open(&client, node, flags), open(&client, node, flags));
-    // What is read ahead is held back.
-    client.stall(OpCode::Read, 1);
-    read(&client, node, handle, 0, 1 << 17);
+    client.stall(OpCode::Read, 0);
     let (top, owner) = (client.top.clone(), LockOwner(1));
+    let reader = top.clone();
+    sim.spawn(Box::pin(async move {
+        let read = Read { node, handle, offset: 0, len: 1 << 17 };
+        ask(&*reader, &Cx::new(3, Credentials::ROOT, "test"), read).await.expect("content");
+    }));
+    pass_time(&sim, Duration::from_secs(1));
     sim.spawn(Box::pin(async move {
         let release = Release { node, handle, flags, owner, flock_release: false };
         ask(&*top, &Cx::new(2, Credentials::ROOT, "test"), release).await.expect("closed");

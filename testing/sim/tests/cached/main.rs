@@ -9,6 +9,7 @@ mod disk;
 mod later;
 mod making;
 mod names;
+mod reopened;
 mod saved;
 mod settings;
 mod siblings;
