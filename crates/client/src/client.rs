@@ -208,13 +208,13 @@ impl Client {
         }
     }
 
-    /// Does one operation even when the client is cancelled, and drops the outcome: for closing handles. A tree that does not
-    /// answer is not waited for beyond the timeout.
-    pub(crate) fn finish<O: Op>(&self, op: O) {
-        if self.has(O::CODE) {
+    /// Does one operation even when the client is cancelled: for closing handles. A tree that does not answer is not waited for beyond
+    /// the timeout. `None` where the tree has no such operation.
+    pub(crate) fn finish<O: Op>(&self, op: O) -> Option<Result<O::Out>> {
+        self.has(O::CODE).then(|| {
             let cx = self.cx(Cancel::default());
-            drop(self.outcome(self.start(&cx, op.into())));
-        }
+            O::result(self.outcome(self.start(&cx, op.into())))
+        })
     }
 
     fn cx(&self, cancel: Cancel) -> Cx {

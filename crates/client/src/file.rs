@@ -250,9 +250,20 @@ impl File {
     /// Closes the file; the result says whether everything written has arrived.
     ///
     /// # Errors
-    /// A write error the tree had kept for later.
-    pub fn close(self) -> Result<()> {
-        self.flush()
+    /// A write error the tree had kept for later, or that it answers when the file is closed there.
+    pub fn close(mut self) -> Result<()> {
+        let flushed = self.flush();
+        flushed.and(self.release())
+    }
+
+    /// Gives the handle back.
+    fn release(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.open) {
+            return Ok(());
+        }
+        let (node, handle, flags) = (self.held.node, self.handle, self.flags);
+        let release = Release { node, handle, flags, owner: LockOwner(0), flock_release: false };
+        self.held.client.finish(release).unwrap_or(Ok(()))
     }
 
     /// Says whether everything written so far has arrived, and leaves the file open.
@@ -287,15 +298,8 @@ fn able(synced: Result<()>) -> Result<()> {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if self.open {
-            self.held.client.finish(Release {
-                node: self.held.node,
-                handle: self.handle,
-                flags: self.flags,
-                owner: LockOwner(0),
-                flock_release: false,
-            });
-        }
+        // Who drops it does not ask what becomes of it.
+        let _ = self.release();
     }
 }
 

@@ -15,7 +15,6 @@ mod names;
 mod server;
 
 pub use files::{certificates, own};
-pub use names::names;
 pub use server::{Acceptor, Client, Terms};
 pub use tokio_rustls::server::TlsStream;
 

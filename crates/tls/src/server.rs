@@ -24,6 +24,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+/// So many characters of a name are in messages, and so many names of a client that is refused.
+const NAME_SHOWN: usize = 80;
+const NAMES_SHOWN: usize = 4;
+
 /// What a server shows, and whom it lets in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
@@ -39,17 +43,30 @@ pub struct Terms {
     pub protocol: &'static str,
 }
 
-/// A client that has shown a certificate.
+/// A client that has shown a certificate. As text it is what lets it in: the name that is allowed, or else the first one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// Whom the certificate names.
-    pub names: Vec<String>,
+    name: Option<String>,
+    /// The certificate, in DER: who has one is one client.
+    pub certificate: Vec<u8>,
+}
+
+impl Client {
+    fn new(certificate: &[u8], allowed: &[String]) -> Self {
+        let names = names(certificate);
+        let name = names.iter().find(|name| is_allowed(name, allowed)).or(names.first());
+        Client { name: name.map(|name| shown(name)), certificate: certificate.to_vec() }
+    }
 }
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.names.first().map_or("a client whose certificate has no name", String::as_str))
+        f.write_str(self.name.as_deref().unwrap_or("a client whose certificate has no name"))
     }
+}
+
+fn is_allowed(name: &str, allowed: &[String]) -> bool {
+    allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
 }
 
 /// Accepts clients. The files are read again when they were changed, for the connections that come then.
@@ -117,8 +134,9 @@ impl Acceptor {
         };
         match TlsAcceptor::from(config).accept(stream).into_fallible().await {
             Ok(stream) => {
-                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                let client = Client { names: shown.map(|shown| names(shown)).unwrap_or_default() };
+                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                let certificate = certificate.map_or(&[][..], |certificate| certificate);
+                let client = Client::new(certificate, &self.terms.allowed);
                 Ok((stream, client))
             }
             Err((error, stream)) => Err((self.terms.why(&error), stream)),
@@ -191,7 +209,28 @@ impl Terms {
 struct NotAllowed(Vec<String>);
 
 fn whom(names: &[String]) -> String {
-    if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+    let mut whom: Vec<String> = names.iter().take(NAMES_SHOWN).map(|name| shown(name)).collect();
+    match names.len().saturating_sub(NAMES_SHOWN) {
+        0 if names.is_empty() => return "nobody".to_owned(),
+        0 => {}
+        more => whom.push(format!("{more} more")),
+    }
+    whom.join(", ")
+}
+
+/// A name as messages have it: cut, and with escapes for what would control a terminal or turn the order of letters round.
+fn shown(name: &str) -> String {
+    let mut text = String::new();
+    for letter in name.chars().take(NAME_SHOWN) {
+        match letter {
+            ' '..='~' => text.push(letter),
+            _ => text.extend(letter.escape_debug()),
+        }
+    }
+    if name.chars().nth(NAME_SHOWN).is_some() {
+        text.push_str("...");
+    }
+    text
 }
 
 /// Takes certificates in the file of the authorities for what they are, and otherwise those that are signed by one of these.
@@ -231,9 +270,7 @@ impl ClientCertVerifier for Verifier {
             self.usual.verify_client_cert(certificate, above, now)?;
         }
         let names = names(certificate);
-        let is_allowed =
-            |name: &String| self.allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
-        match self.allowed.is_empty() || names.iter().any(is_allowed) {
+        match self.allowed.is_empty() || names.iter().any(|name| is_allowed(name, &self.allowed)) {
             true => Ok(ClientCertVerified::assertion()),
             false => Err(CertificateError::Other(OtherError(Arc::new(NotAllowed(names)))).into()),
         }
@@ -259,5 +296,37 @@ impl ClientCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.usual.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::tests::{DNS, certificate};
+
+    #[test]
+    fn a_client_is_called_by_the_name_that_lets_it_in() {
+        let shown = certificate(&[b"Bob"], &[(DNS, b"any.example"), (DNS, b"bob.example")]);
+        for (allowed, expected) in
+            [(&[][..], "any.example"), (&["BOB.example"], "bob.example"), (&["x", "bob"], "Bob")]
+        {
+            let allowed: Vec<String> = allowed.iter().map(|&name: &&str| name.to_owned()).collect();
+            assert_eq!(Client::new(&shown, &allowed).to_string(), expected);
+        }
+        let nameless = Client::new(&certificate(&[], &[]), &[]);
+        assert_eq!(nameless.to_string(), "a client whose certificate has no name");
+    }
+
+    #[test]
+    fn names_in_messages_turn_nothing_round_and_have_a_bound() {
+        let odd = "a\u{202e}b\u{2066}\u{200f}\u{2028}c é";
+        let client = Client::new(&certificate(&[odd.as_bytes()], &[]), &[]);
+        assert_eq!(client.to_string(), r"a\u{202e}b\u{2066}\u{200f}\u{2028}c é");
+        let long = "n".repeat(300);
+        let shown = Client::new(&certificate(&[long.as_bytes()], &[]), &[]).to_string();
+        assert_eq!(shown, format!("{}...", &long[..NAME_SHOWN]));
+        let many: Vec<String> = (0..9).map(|number| format!("{number}\u{202e}")).collect();
+        assert_eq!(whom(&many), r"0\u{202e}, 1\u{202e}, 2\u{202e}, 3\u{202e}, 5 more");
+        assert_eq!(whom(&[]), "nobody");
     }
 }

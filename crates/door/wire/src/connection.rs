@@ -35,7 +35,7 @@ const REQUESTS: usize = 256;
 const MEMORY: usize = 64 << 10;
 const UNIT: usize = 1 << 10;
 /// How long a client may take to begin.
-const BEGINNING: Duration = Duration::from_secs(30);
+const BEGINNING: Duration = Duration::from_secs(10);
 /// The longest message of the beginning.
 const FIRST_MAX: usize = 64 << 10;
 /// The most bytes of a listing or of content that one reply has.
@@ -57,6 +57,8 @@ enum Broken {
     Unexpected,
     #[error("nothing moved for {} s", PATIENCE.as_secs())]
     Stuck,
+    #[error("it did not begin within {} s", BEGINNING.as_secs())]
+    Silent,
 }
 
 /// A connection.
@@ -93,7 +95,7 @@ where
     });
     let mut reader = BufReader::with_capacity(64 << 10, reader);
     let begun = timeout(BEGINNING, begin(&shared, &member, &mut reader)).await;
-    let outcome = match begun.unwrap_or(Err(Broken::Stuck)) {
+    let outcome = match begun.unwrap_or(Err(Broken::Silent)) {
         Ok(ops) => {
             shared.hub.join(Arc::clone(&member));
             let peer = Arc::new(Peer { address: address.clone(), session });

@@ -5,7 +5,7 @@ use crate::server::Server;
 use outrigger_core::{Error, lock};
 use outrigger_toolkit_serve::{Seldom, taken};
 use outrigger_toolkit_tls::{Acceptor, Client, TlsStream, keep_alive};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -18,6 +18,8 @@ use tokio::time::timeout;
 /// Connections at once whose clients have not shown who they are. One more takes the place of the one that has waited longest: who says
 /// nothing keeps out nobody who does.
 const STRANGERS: usize = 64;
+/// Connections at once by one certificate: who has it does not take all of them.
+const OF_ONE: usize = 64;
 /// How long a client may take to show who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long, and for how many bytes, a refused client is listened to, so that it gets to know why.
@@ -31,6 +33,17 @@ struct Strangers {
     refused: Seldom,
 }
 
+/// How many connections there are by each certificate.
+#[derive(Debug, Default)]
+struct Certificates(Mutex<HashMap<Vec<u8>, usize>>);
+
+/// A connection by a certificate.
+#[derive(Debug)]
+struct OneOf {
+    all: Arc<Certificates>,
+    certificate: Vec<u8>,
+}
+
 /// Serves all who connect and are let in, until the future is dropped.
 pub(crate) async fn listen(
     server: &Server,
@@ -39,10 +52,12 @@ pub(crate) async fn listen(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let (listener, strangers) = (TcpListener::from_std(listener)?, Arc::<Strangers>::default());
+    let certificates = Arc::<Certificates>::default();
     loop {
         let Some((stream, peer)) = taken(listener.accept().await).await else { continue };
         let place = strangers.enter();
         let (server, acceptor, strangers) = (server.clone(), Arc::clone(&acceptor), Arc::clone(&strangers));
+        let certificates = Arc::clone(&certificates);
         tokio::spawn(async move {
             let refuse = |why: &str| strangers.tell(peer, why);
             let let_in = tokio::select! {
@@ -50,6 +65,9 @@ pub(crate) async fn listen(
                 _ = place => return refuse("it did not show who it is, and others wait"),
             };
             let Some((stream, client)) = let_in else { return };
+            let Some(_one) = certificates.enter(&client.certificate) else {
+                return refuse(&format!("{client} has {OF_ONE} connections already"));
+            };
             let address = format!("{client} at {peer}");
             if let Some(serving) = server.serving(tokio::io::split(stream), address.clone()) {
                 tracing::info!("{address} is connected");
@@ -57,6 +75,31 @@ pub(crate) async fn listen(
                 tracing::info!("{address} is gone");
             }
         });
+    }
+}
+
+impl Certificates {
+    /// A place among the connections by a certificate, until it is dropped; none where there are enough.
+    fn enter(self: &Arc<Self>, certificate: &[u8]) -> Option<OneOf> {
+        let mut all = lock(&self.0);
+        let count = all.entry(certificate.to_vec()).or_default();
+        if *count >= OF_ONE {
+            return None;
+        }
+        *count += 1;
+        Some(OneOf { all: Arc::clone(self), certificate: certificate.to_vec() })
+    }
+}
+
+impl Drop for OneOf {
+    fn drop(&mut self) {
+        let mut all = lock(&self.all.0);
+        if let Some(count) = all.get_mut(&self.certificate) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.certificate);
+            }
+        }
     }
 }
 
@@ -123,5 +166,17 @@ mod tests {
         let _one_more = strangers.enter();
         assert_eq!(first.try_recv(), Err(oneshot::error::TryRecvError::Closed));
         assert!(others.iter_mut().all(|place| place.try_recv() == Err(oneshot::error::TryRecvError::Empty)));
+    }
+
+    #[test]
+    fn who_has_one_certificate_takes_a_part_of_the_connections_and_gets_it_back() {
+        let all = Arc::<Certificates>::default();
+        let mut of_one: Vec<_> = (0..OF_ONE).map_while(|_| all.enter(b"one")).collect();
+        assert_eq!(of_one.len(), OF_ONE);
+        assert!(all.enter(b"one").is_none() && all.enter(b"other").is_some());
+        of_one.pop();
+        assert!(all.enter(b"one").is_some());
+        drop(of_one);
+        assert!(lock(&all.0).is_empty(), "nothing is kept of who has left");
     }
 }

@@ -77,6 +77,13 @@
 //! A change whose reply was lost is not made again: it fails with `EIO`, and may have been made. A request that its caller gives up is
 //! taken back (`Tflush`). A server that is silent for `timeout=` costs that much, once for an operation.
 //!
+//! # New files, and files that are closed
+//!
+//! What a server opens in place of a new file is written to only if it is a regular file without content, of one name, and the one that the
+//! server tells attributes of; otherwise there was a file, which is opened by its name or is `EEXIST` with `O_EXCL`, or it is `EIO`. A file that was open for
+//! writing is closed at the server (`Tclunk`) before its release is answered, which has the error that the server answers. In a mount close(2)
+//! comes before that: it does not have the error, and with `write=behind` it is a loss.
+//!
 //! # Files that lose their names
 //!
 //! A file that is open here when its last name is removed or given to another file is renamed to `.outrigger-removed-` and a number, and

@@ -11,7 +11,7 @@ use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{Create, Link, MkDir, MkNod, Open, OpenFlags, Rename, RenameFlags, SymLink};
 use outrigger_core::reply::{Created, Entry};
 use outrigger_core::{Attr, Cx, Errno, FileKind, Name, Node, Result};
-use outrigger_proto_ninep::{Text, UNLINK_DIRECTORY};
+use outrigger_proto_ninep::{AttrMask, Attrs, Qid, QidKind, Text, UNLINK_DIRECTORY};
 use outrigger_toolkit_remote::KnownFile;
 use outrigger_toolkit_remote::known::{Change, moment};
 use std::sync::Arc;
@@ -100,6 +100,7 @@ impl Inner {
         Ok(Created { entry: Entry { attr: Attr { size, ..entry.attr }, ..entry }, opened })
     }
 
+    /// Makes a regular file and opens it: `EEXIST` where there was one.
     async fn create_new(&self, cx: &Cx, op: &Create) -> Result<Created> {
         let (uid, gid, mode) = (self.uid(cx), cx.cred.gid, op.mode & MODE_PERMISSIONS);
         let _doing = self.doings.begin();
@@ -109,6 +110,7 @@ impl Inner {
             self.changes.changed(op.dir, &op.name);
             let asked = moment();
             let told = session.attrs(fid.number).await.map_err(once)?;
+            is_new(&made.0, &told)?;
             Ok((OpenFid::new(fid, made, op.flags), told, asked))
         });
         let (by, told, asked) = made.await?;
@@ -223,5 +225,24 @@ impl Inner {
         table.renamed((dir, &name), (to_dir, &to_name))?;
         self.lost_name(target.filter(|_| kept.is_none()));
         Ok(())
+    }
+}
+
+/// Whether a server can have made what it answers to a creation, and tells these attributes of: what is written must not go to another file.
+///
+/// # Errors
+/// `EIO` for what is no regular file, or not the same one; `EEXIST` for one that was there before.
+fn is_new(made: &Qid, told: &Attrs) -> Result<()> {
+    let is_other_kind = made.kind.intersects(QidKind::DIRECTORY | QidKind::SYMLINK)
+        || convert::kind(told.mode)? != FileKind::Regular;
+    if is_other_kind || convert::handle(made) != convert::handle(&told.qid) {
+        return Err(Errno::EIO.because("the server was asked for a new file, and opens something else"));
+    }
+    let has_names = told.valid.contains(AttrMask::NLINK) && told.nlink > 1;
+    match told.size > 0 || has_names {
+        true => {
+            Err(Errno::EEXIST.because("the server was asked for a new file, and opens one that was there"))
+        }
+        false => Ok(()),
     }
 }

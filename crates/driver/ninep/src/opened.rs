@@ -19,6 +19,7 @@ use outrigger_toolkit_remote::known::{Change, Facts, Known, Looks, UnderWay, mom
 use outrigger_toolkit_remote::{OpenFiles, OwnWords, WasOpen};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use tokio::sync::oneshot;
 
 /// All open files.
 pub(crate) type Files = OpenFiles<Arc<OpenFile>, Use>;
@@ -153,12 +154,25 @@ impl Inner {
         if closed.last.is_some() {
             self.locks.closed(node, || self.open.is_open(node)).await;
         }
+        let stored = self.stored(&closed.file).await;
         if closed.last.is_none() || !closed.was_removed {
-            return Ok(());
+            return stored;
         }
         let removed = self.silly_rename(closed.file.uid).remove(node).await;
         self.lost_name(Some(node));
         removed
+    }
+
+    /// What the server says when a file that may have been written is closed there. A caller that leaves does not take the question back.
+    async fn stored(&self, file: &OpenFile) -> Result<()> {
+        let open = lock(&file.by).take().filter(|_| is_written(file.flags));
+        let Some(open) = open else { return Ok(()) };
+        let (sender, answer) = oneshot::channel();
+        self.runtime.spawn(Box::pin(async move {
+            // Nobody waits for the answer any more, perhaps.
+            let _ = sender.send(open.fid.end().await);
+        }));
+        answer.await.unwrap_or(Ok(()))
     }
 
     /// The file of a handle, opened again where that was by another connection.

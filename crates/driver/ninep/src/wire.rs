@@ -175,6 +175,21 @@ impl Fid {
     pub(crate) fn forget(&self) {
         self.is_known.store(false, Ordering::Relaxed);
     }
+
+    /// Gives it back, and waits for what the server answers to that: some store what was written only then, and some say only then that
+    /// they could not. A server that is gone has answered every write before.
+    pub(crate) async fn end(&self) -> Result<()> {
+        if !self.is_known.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.session.ask(Tclunk { fid: self.number }).await {
+            Err(Fault::Known(error)) => {
+                let why = error.why();
+                Err(error.errno.because(format!("the server answers when the file is closed: {why}")))
+            }
+            Ok(_) | Err(Fault::Lost(_)) => Ok(()),
+        }
+    }
 }
 
 /// What the last two names of a walk have led to, if there were so many.

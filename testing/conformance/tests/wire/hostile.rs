@@ -162,3 +162,12 @@ fn a_client_that_takes_no_replies_is_not_in_the_way() {
     }
     assert!(far.direct().stat(Path::new("f")).is_ok());
 }
+
+/// Otherwise whoever may connect would keep others out by silence.
+#[test]
+fn a_client_that_does_not_begin_is_hung_up_on() {
+    let far = Far::local();
+    let [silent, mut half] = [Raw::connect(&far), Raw::connect(&far)];
+    half.say(&greeting());
+    assert!(silent.ends() && half.ends());
+}

@@ -40,7 +40,7 @@ impl Session {
     }
 
     pub(super) async fn attrs_plain(&self, fid: u32) -> Result<Attrs, Fault> {
-        Ok(stat::attrs(&self.stat(fid).await?, self.dialect, &self.people))
+        Ok(stat::attrs(&self.stat(fid).await?, self.dialect, &self.people)?)
     }
 
     pub(super) async fn open_plain(&self, fid: u32, flags: OpenFlags) -> Result<Opened, Fault> {
@@ -61,9 +61,10 @@ impl Session {
         let page = stats(data, self.dialect)
             .map_err(|error| Errno::EIO.because(format!("the server's listing: {error}")))?;
         let listed = page.into_iter().map(|told| {
-            let attrs = stat::attrs(&told, self.dialect, &self.people);
-            let (ino, kind) = (attrs.qid.path, convert::kind(attrs.mode).ok());
-            Listed { name: told.name, ino, kind, attrs: Some(Box::new(attrs)) }
+            // What makes no sense is an error for whoever asks about that file.
+            let attrs = stat::attrs(&told, self.dialect, &self.people).ok();
+            let kind = attrs.as_ref().and_then(|attrs| convert::kind(attrs.mode).ok());
+            Listed { name: told.name, ino: told.qid.path, kind, attrs: attrs.map(Box::new) }
         });
         Ok(listed.collect())
     }

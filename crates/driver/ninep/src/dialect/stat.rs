@@ -21,9 +21,12 @@ const MOVED: [(u32, u32); 3] = [(1 << 19, SET_UID), (1 << 18, SET_GID), (1 << 16
 const RWX: u32 = 0o777;
 
 /// What a server says of a file, as 9P2000.L would say it.
-pub(super) fn attrs(stat: &Stat, dialect: Dialect, people: &People) -> Attrs {
+///
+/// # Errors
+/// `EIO` for a device of which it does not say which one it is.
+pub(super) fn attrs(stat: &Stat, dialect: Dialect, people: &People) -> Result<Attrs> {
     let told = |number: Option<u32>| number.filter(|&number| number != u32::MAX);
-    let (kind, rdev) = kind(stat, dialect);
+    let (kind, rdev) = kind(stat, dialect)?;
     let moved = MOVED.iter().filter(|(bit, _)| dialect == Dialect::Unix && stat.mode & bit != 0);
     let time = |secs: u32| Timespec { secs: secs.into(), nanos: 0 };
     let size = match kind {
@@ -31,7 +34,7 @@ pub(super) fn attrs(stat: &Stat, dialect: Dialect, people: &People) -> Attrs {
         FileKind::Symlink => stat.extension.as_ref().map_or(0, |target| target.len() as u64),
         _ => stat.length,
     };
-    Attrs {
+    Ok(Attrs {
         // How many names a file has, and when its attributes were changed, is not told.
         valid: AttrMask::BASIC.difference(AttrMask::NLINK) | AttrMask::DATA_VERSION,
         qid: stat.qid,
@@ -48,7 +51,7 @@ pub(super) fn attrs(stat: &Stat, dialect: Dialect, people: &People) -> Attrs {
         ctime: time(stat.mtime),
         data_version: version(stat),
         ..Attrs::default()
-    }
+    })
 }
 
 /// A number that changes with content and attributes, where the server counts the versions of a file: times have whole seconds. Else 0.
@@ -68,7 +71,7 @@ fn version(stat: &Stat) -> u64 {
 }
 
 /// The kind of a file, and of a device which one.
-fn kind(stat: &Stat, dialect: Dialect) -> (FileKind, u64) {
+fn kind(stat: &Stat, dialect: Dialect) -> Result<(FileKind, u64)> {
     let of_unix = if dialect == Dialect::Unix { stat.mode } else { 0 };
     let first = [
         (stat.mode & DIR, FileKind::Directory),
@@ -77,19 +80,30 @@ fn kind(stat: &Stat, dialect: Dialect) -> (FileKind, u64) {
         (of_unix & SOCKET, FileKind::Socket),
     ];
     match first.into_iter().find(|(bit, _)| *bit != 0) {
-        Some((_, kind)) => (kind, 0),
+        Some((_, kind)) => Ok((kind, 0)),
         None if of_unix & DEVICE != 0 => device(stat.extension.as_deref().unwrap_or_default()),
-        None => (FileKind::Regular, 0),
+        None => Ok((FileKind::Regular, 0)),
     }
 }
 
-/// The device that an extension names, as in `b 8 1`; one that names none is no device that there is.
-fn device(extension: &[u8]) -> (FileKind, u64) {
+/// The device that an extension names, as in `b 8 1`.
+///
+/// # Errors
+/// `EIO` for any other extension: there is no device that could stand for it.
+fn device(extension: &[u8]) -> Result<(FileKind, u64)> {
     let words: Vec<&str> = std::str::from_utf8(extension).unwrap_or_default().split_whitespace().collect();
-    let kind = if words.first() == Some(&"b") { FileKind::BlockDevice } else { FileKind::CharDevice };
-    let number = |at: usize| words.get(at).and_then(|word| word.parse::<u32>().ok());
-    let rdev = number(1).zip(number(2)).map_or(0, |(major, minor)| rustix::fs::makedev(major, minor));
-    (kind, rdev)
+    let named = match words[..] {
+        ["b", major, minor] => Some((FileKind::BlockDevice, major, minor)),
+        ["c", major, minor] => Some((FileKind::CharDevice, major, minor)),
+        _ => None,
+    };
+    let number = |word: &str| word.parse::<u32>().ok();
+    let found = named
+        .and_then(|(kind, major, minor)| Some((kind, rustix::fs::makedev(number(major)?, number(minor)?))));
+    found.ok_or_else(|| {
+        let extension = extension.escape_ascii().take(100).map(char::from).collect::<String>();
+        Errno::EIO.because(format!("the server tells of a device '{extension}', which names none"))
+    })
 }
 
 /// The bits of a mode that permissions are.
@@ -137,7 +151,7 @@ pub(super) fn changes(
     if wants(SetMask::SIZE) {
         to.length = set.size;
     }
-    let has = attrs(is, dialect, people);
+    let has = attrs(is, dialect, people)?;
     if wants(SetMask::UID) && (is_unix || set.uid != has.uid) {
         if !is_unix {
             return Err(Errno::EPERM.because("9P2000 cannot give a file to another owner"));
@@ -199,27 +213,37 @@ mod tests {
             (PIPE | 0o600, "", 0o100_600, 0o010_600),
             (SOCKET | 0o600, "", 0o100_600, 0o140_600),
             (DEVICE | 0o600, "b 8 1", 0o100_600, 0o060_600),
-            (DEVICE | 0o600, "no device", 0o100_600, 0o020_600),
             (1 << 19 | 1 << 16 | 0o755, "", 0o100_755, 0o105_755),
             // A file for appending, that one at a time may open.
             (3 << 29 | 0o644, "", 0o100_644, 0o100_644),
         ] {
             let told = [Dialect::Plain, Dialect::Unix]
-                .map(|dialect| attrs(&stat(mode, extension), dialect, &people()).mode);
+                .map(|dialect| attrs(&stat(mode, extension), dialect, &people()).unwrap().mode);
             assert_eq!(told, [plain, unix], "{mode:o}");
         }
-        let told = attrs(&stat(DEVICE, "b 8 1"), Dialect::Unix, &people());
+        let told = attrs(&stat(DEVICE, "b 8 1"), Dialect::Unix, &people()).unwrap();
         assert_eq!((told.rdev, told.uid, told.gid), (0x801, 7, 70));
-        assert_eq!(attrs(&stat(SYMLINK, "target"), Dialect::Unix, &people()).size, 6);
-        assert_eq!(attrs(&stat(DIR, ""), Dialect::Plain, &people()).size, 0);
-        assert_eq!(attrs(&Stat { n_uid: Some(5), ..stat(0, "") }, Dialect::Unix, &people()).uid, 5);
+        assert_eq!(attrs(&stat(SYMLINK, "target"), Dialect::Unix, &people()).unwrap().size, 6);
+        assert_eq!(attrs(&stat(DIR, ""), Dialect::Plain, &people()).unwrap().size, 0);
+        let numbered = Stat { n_uid: Some(5), ..stat(0, "") };
+        assert_eq!(attrs(&numbered, Dialect::Unix, &people()).unwrap().uid, 5);
+    }
+
+    #[test]
+    fn a_device_that_is_not_named_is_refused_rather_than_taken_for_another_one() {
+        for extension in ["", "no device", "b 8", "b 8 1 1", "c 4294967296 0", "c -1 0", "u 1 1", "c"] {
+            let told = attrs(&stat(DEVICE | 0o600, extension), Dialect::Unix, &people());
+            assert_eq!(told.unwrap_err().errno, Errno::EIO, "{extension}");
+        }
     }
 
     #[test]
     fn the_version_is_another_one_after_each_change_that_the_server_counts() {
         let at = |version, mode| {
             let stat = stat(mode, "");
-            attrs(&Stat { qid: Qid { version, ..stat.qid }, ..stat }, Dialect::Plain, &people()).data_version
+            attrs(&Stat { qid: Qid { version, ..stat.qid }, ..stat }, Dialect::Plain, &people())
+                .unwrap()
+                .data_version
         };
         assert_eq!(at(0, 0o644), 0, "the server counts nothing");
         assert!(at(1, 0o644) != at(2, 0o644) && at(1, 0o644) != at(1, 0o600) && at(1, 0o644) != 0);

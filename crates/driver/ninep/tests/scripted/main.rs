@@ -3,6 +3,7 @@
 
 mod dialects;
 mod late;
+mod made;
 mod server;
 
 use bytes::Bytes;

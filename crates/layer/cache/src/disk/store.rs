@@ -43,6 +43,10 @@ impl Usage {
         Usage { bytes: self.bytes.saturating_add(other.bytes), files: self.files.saturating_add(other.files) }
     }
 
+    fn minus(self, other: Usage) -> Usage {
+        Usage { bytes: self.bytes.saturating_sub(other.bytes), files: self.files.saturating_sub(other.files) }
+    }
+
     /// What a file of `len` bytes takes.
     fn of_file(len: u64) -> Usage {
         Usage { bytes: len.div_ceil(UNIT).saturating_mul(UNIT), files: 1 }
@@ -149,12 +153,14 @@ impl Store {
                 if now.plus(cost).fits(self.most) { now } else { self.most.eighths(KEPT) }
             })?;
         }
+        let replaced = self.len(name).map_or(Usage::default(), Usage::of_file);
         let written = ledger.write(usage.plus(cost)).and_then(|()| match self.put(name, content) {
             // The directory was removed.
             Err(Errno::NOENT) => {
                 *lock(&self.own) = Arc::new(own_dir(&self.root, &hex(self.tree))?);
                 self.put(name, content)
             }
+            Ok(()) => ledger.write(usage.plus(cost).minus(replaced)),
             other => other,
         });
         if let Err(Errno::NOSPC | Errno::DQUOT) = written {
@@ -223,8 +229,7 @@ impl Store {
                 break;
             }
             self.remove(found);
-            let Usage { bytes, files } = Usage::of_file(found.len);
-            usage = Usage { bytes: usage.bytes - bytes, files: usage.files - files };
+            usage = usage.minus(Usage::of_file(found.len));
         }
         ledger.write(usage)?;
         Ok(usage)
@@ -361,6 +366,16 @@ mod tests {
                 (Some(&b"abc"[..]), Some(&b"def"[..]))
             );
             fs::remove_file(tree.join(hex(2))).expect("removed");
+        }
+    }
+
+    #[test]
+    fn a_file_that_takes_the_place_of_another_one_counts_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = store(&dir, "one", ROOM);
+        for len in [10, 9000, 5000] {
+            own.write(1, &vec![1; len]).expect("written");
+            assert_eq!(own.usage(), sum(&own.scan().expect("a scan")), "{len} bytes");
         }
     }
 
