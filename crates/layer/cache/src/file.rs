@@ -148,9 +148,14 @@ impl Content {
         !self.touched && self.version.is_some_and(|known| known != Version::of(attr))
     }
 
-    /// The version that the tree below has told, unless we have changed anything about the file since.
-    pub(crate) fn told_version(&self) -> Option<Version> {
-        self.version.filter(|_| !self.touched)
+    /// Whether some of it may be kept, here or in pages of the kernel: what is read beside that must be of the same version.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.any || self.kernel.is_some()
+    }
+
+    /// The version of what is kept, as the tree below has told it, unless we have changed anything about the file since.
+    pub(crate) fn kept_version(&self) -> Option<Version> {
+        self.version.filter(|_| self.is_kept() && !self.touched)
     }
 
     /// Whether it is a version that the tree below has told, and not ours.

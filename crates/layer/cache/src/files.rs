@@ -107,7 +107,7 @@ impl Inner {
         let mut content = lock(&file.content);
         // The program that reads one file after the other opens it about when it was read.
         let is_new = content.ahead.take().is_some_and(|read| now < after(read, AHEAD));
-        !is_new && (content.any || content.kernel.is_some())
+        !is_new && content.is_kept()
     }
 
     /// Gives up content that was written here, of a file that is not being written now: nothing tells whether others have written since.
@@ -129,13 +129,12 @@ impl Inner {
         content.size.is_some_and(|size| size > 0 && lock(&self.pool).covers(content.id, 0, size))
     }
 
-    /// Whether what is read of a file that is opened below comes beside content that is kept, here or in pages of the kernel. Both must be of
-    /// one version, however fresh the attributes are. A server of whole files gives out one version by each handle.
+    /// Whether what is read of a file that is opened below comes beside content that is kept, which must be of one version however
+    /// fresh the attributes are. A server of whole files gives out one version by each handle.
     fn continues_content(&self, op: &Open) -> bool {
         let Some(file) = lock(&self.table).known_file(op.node) else { return false };
-        let content = lock(&file.content);
-        let keeps = content.any || content.kernel.is_some();
-        keeps && !op.flags.contains(OpenFlags::TRUNC) && !self.below().abilities.whole_files
+        let is_kept = lock(&file.content).is_kept();
+        is_kept && !op.flags.contains(OpenFlags::TRUNC) && !self.below().abilities.whole_files
     }
 
     /// Opens a file of which all content is in memory, or was just found `on_disk`, without asking below.

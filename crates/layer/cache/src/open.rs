@@ -476,7 +476,7 @@ impl Inner {
         if !is_own(open.handle) || open.same_version.get().is_some() {
             return open.is_one_version().map(|()| handle);
         }
-        let begun = lock(&open.file.content).told_version();
+        let begun = lock(&open.file.content).kept_version();
         if let Some(begun) = begun {
             let get = GetAttr { node: open.node, handle: Some(handle) };
             let attr = GetAttr::result(self.getattr_below(cx, get).await)?.attr;
