@@ -170,8 +170,9 @@ fn no_damage_leads_out_of_the_file() {
         number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         (number >> 33) as usize % bound
     };
+    std::fs::write(place.at("small"), &raw()[..3 << 20]).expect("a file");
     for (_, options) in single() {
-        place.convert(options, "raw", "image");
+        place.convert(options, "small", "image");
         let image = std::fs::read(place.at("image")).expect("a file");
         // Where something stands that is not content: the start, the end, and for VHDX what follows the first megabyte.
         let parts = [0..4096, 0..(512 << 10), (2 << 20)..(4 << 20), image.len() - 1536..image.len()];

@@ -91,7 +91,7 @@ fn differencing(name: &str, base: u8) -> Vec<u8> {
     if !name.is_empty() {
         put(&mut header, &[(576, b"W2ru"), (587, &[utf16.len() as u8]), (598, &[8, 0])]);
     }
-    let mut file = [footer(4, 8192, 9), summed(header, 36), vec![0; 4096]].concat();
+    let mut file = [footer(4, 8192, 9), summed(header, 36), vec![0; 8192]].concat();
     put(&mut file, &[(0x600, &[0, 0, 0, 5, 255, 255, 255, 255]), (0x800, &utf16)]);
     put(&mut file, &[(0xa00, &[0b1000_0110]), (0xc00, &[9; 4096])]);
     file.truncate(0x1c00);

@@ -23,9 +23,8 @@ impl Medium for Bounded {
 
 /// The disk in one file, of the form it has.
 pub fn disk(file: Vec<u8>) -> Result<Bytes, DiskError> {
-    let form = Form::of(&Bounded(file.clone()))?;
-    form.others(&Bounded(file.clone()))?;
-    open(vec![(form, Box::new(Bounded(file)))])
+    let file = Bounded(file);
+    open(vec![(Form::of(&file)?, Box::new(file))])
 }
 
 /// All that is on a disk of at most `most` bytes.
