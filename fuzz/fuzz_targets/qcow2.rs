@@ -8,6 +8,7 @@ mod memory;
 use libfuzzer_sys::fuzz_target;
 use memory::Memory;
 use outrigger_proto_disk::Medium;
+use outrigger_proto_disk::container::Container;
 use outrigger_proto_disk::qcow2::Qcow2;
 use std::io;
 

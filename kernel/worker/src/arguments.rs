@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the driver says when it starts this program.
 
-use crate::medium::Form;
+use outrigger_proto_disk::form::Form;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
@@ -19,11 +19,11 @@ pub struct Arguments {
     pub control: Option<u64>,
     /// `image=FD`: the image, open for reading or, with `write=1`, for both; a file system of memory has none.
     pub image: Option<File>,
-    /// `format=qcow2`: the image is one, and `backing=qcow2,raw,...` says of which form the files are that it is based on; they
+    /// `format=FORM`: what the image is, and `backing=FORM,...` what the files are that it needs beside its own; they
     /// arrive at the socket ahead of everything else. Without, its bytes are the disk's.
-    pub form: Form,
+    pub forms: Vec<Form>,
     /// `device=OPTION,FORM,...`, several times: further disks, whose files arrive at the socket after those above, a message
-    /// each. They are of this form, as in `backing=`; then come those of the files it is based on.
+    /// each. They are of this form; then come those of the files it needs.
     pub devices: Vec<Device>,
     /// `start=BYTES`, `size=BYTES`: the part of it that is the disk; all of it without.
     pub start: u64,
@@ -53,8 +53,8 @@ pub struct Arguments {
 pub struct Device {
     /// The option of mount(8) that names it.
     pub option: String,
-    /// What its file is.
-    pub form: Form,
+    /// What its files are, its own first.
+    pub forms: Vec<Form>,
 }
 
 /// Enough for what usual memory can hold, in seconds.
@@ -98,12 +98,14 @@ impl Arguments {
             log,
             control: number("control")?,
             image,
-            form: match text("format").as_deref() {
-                None => Form::Plain,
-                Some(b"qcow2") => Form::Qcow2(forms(&text("backing").unwrap_or_default())),
-                Some(_) => return Err("format= is not one that is served".into()),
+            forms: match text("format") {
+                None => vec![Form::Raw],
+                Some(own) => forms(&[own, text("backing").unwrap_or_default()].join(&b','))?,
             },
-            devices: words.iter().filter_map(|word| further(word.strip_prefix(b"device=")?)).collect(),
+            devices: words
+                .iter()
+                .filter_map(|word| further(word.strip_prefix(b"device=")?))
+                .collect::<Result<_, _>>()?,
             start: number("start")?.unwrap_or(0),
             size: number("size")?,
             flash: number("flash")?.map(|bytes| bytes as u32),
@@ -120,14 +122,15 @@ impl Arguments {
 }
 
 /// What the value of `device=` says.
-fn further(value: &[u8]) -> Option<Device> {
+fn further(value: &[u8]) -> Option<Result<Device, String>> {
     let (option, list) = value.split_at(value.iter().position(|&byte| byte == b',')?);
-    let forms = forms(list);
-    let form = if *forms.first()? { Form::Qcow2(forms[1..].to_vec()) } else { Form::Plain };
-    Some(Device { option: String::from_utf8_lossy(option).into_owned(), form })
+    let option = String::from_utf8_lossy(option).into_owned();
+    Some(forms(list).map(|forms| Device { option, forms }))
 }
 
-/// Which of the files in a list are qcow2 images.
-fn forms(list: &[u8]) -> Vec<bool> {
-    list.split(|&byte| byte == b',').filter(|form| !form.is_empty()).map(|form| form == b"qcow2").collect()
+/// What the files in a list are.
+fn forms(list: &[u8]) -> Result<Vec<Form>, String> {
+    let names = list.split(|&byte| byte == b',').filter(|name| !name.is_empty());
+    let known = |name| Form::named(&String::from_utf8_lossy(name));
+    names.map(|name| known(name).ok_or_else(|| "format= is not one that is served".to_owned())).collect()
 }

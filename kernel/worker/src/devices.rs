@@ -31,12 +31,12 @@ pub fn receive(
     writable: bool,
     socket: &UnixStream,
 ) -> io::Result<Named<Arrived>> {
-    let arrived = |Device { option, form }: Device| {
+    let arrived = |Device { option, forms }: Device| {
         let mut files = medium::receive(socket)?.into_iter();
         let file =
             files.next().ok_or_else(|| io::Error::other(format!("the file of {option}= has not arrived")))?;
         // There is one ring, and the first disk has it.
-        Ok((option, Arrived::new(file, form, io, writable, files.collect())?))
+        Ok((option, Arrived::new(file, forms, io, writable, files.collect())?))
     };
     wanted.into_iter().map(arrived).collect()
 }

@@ -7,8 +7,9 @@ use crate::medium::ImageFile;
 use crate::overlay::Overlay;
 use crate::ring::{self, Ring};
 use outrigger_core::{Errno, Result, lock};
-use outrigger_proto_disk::Medium;
+use outrigger_proto_disk::container::Container;
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
+use outrigger_proto_disk::{Bytes, Medium};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
@@ -46,6 +47,8 @@ pub enum Image {
     Plain(ImageFile),
     /// A qcow2 image.
     Qcow2(Box<Mutex<Qcow2<ImageFile>>>),
+    /// An image of a form that is not written.
+    ReadOnly(Bytes),
 }
 
 /// What of a qcow2 image is not content: less than this part of it, whatever the size of clusters, and some more bytes.
@@ -57,6 +60,7 @@ impl Image {
         match self {
             Image::Plain(image) => image.size(),
             Image::Qcow2(image) => image.size(),
+            Image::ReadOnly(image) => image.size(),
         }
     }
 
@@ -72,6 +76,7 @@ impl Image {
                 let file = lock(image).storage().size();
                 Ok(file.saturating_add(disk).saturating_add(disk / part + more))
             }
+            Image::ReadOnly(_) => Ok(0),
         }
     }
 }
@@ -167,6 +172,7 @@ impl Disk {
             && match &self.image {
                 Image::Plain(image) => !image.device,
                 Image::Qcow2(_) => true,
+                Image::ReadOnly(_) => false,
             }
     }
 
@@ -324,6 +330,7 @@ impl Disk {
         match &self.image {
             Image::Plain(image) => image.read(buffer, place),
             Image::Qcow2(image) => lock(image).read(buffer, place),
+            Image::ReadOnly(image) => image.read(buffer, place),
         }
     }
 
@@ -333,6 +340,7 @@ impl Disk {
         match &self.image {
             Image::Plain(image) => image.write(buffer, place),
             Image::Qcow2(image) => lock(image).write(buffer, place),
+            Image::ReadOnly(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         }
     }
 
@@ -342,6 +350,7 @@ impl Disk {
             _ if !self.writable => Ok(()),
             Image::Plain(image) => image.flush(),
             Image::Qcow2(image) => lock(image).flush(),
+            Image::ReadOnly(_) => Ok(()),
         }
     }
 
@@ -352,6 +361,7 @@ impl Disk {
             Image::Plain(image) if zero => fallocate(&image.file, libc::FALLOC_FL_ZERO_RANGE, place, length),
             Image::Plain(image) => punch(&image.file, place, length),
             Image::Qcow2(image) => lock(image).discard(place, length, zero),
+            Image::ReadOnly(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         }
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the disk of an image is in: a file as it is, or a qcow2 image with those it is based on.
+//! What the disk of an image is in: a file as it is, or an image of another form with the files it needs.
 
 use crate::disk::{Image, punch};
 use crate::socket;
 use crate::transfer::{self, Buffered, Transfer};
+use outrigger_proto_disk::form::{self, Form};
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
-use outrigger_proto_disk::{DiskError, Medium};
+use outrigger_proto_disk::{Bytes, DiskError, Medium, vhd};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -96,80 +97,69 @@ impl Medium for Below {
     }
 }
 
-/// What `format=` and `backing=` say the image is.
-pub enum Form {
-    /// A file as it is.
-    Plain,
-    /// A qcow2 image; and what it is based on, whether qcow2 too, the nearest first.
-    Qcow2(Vec<bool>),
-}
-
-impl Form {
-    /// Whether it is based on other files.
-    pub fn has_files(&self) -> bool {
-        matches!(self, Form::Qcow2(below) if !below.is_empty())
-    }
-}
-
 /// The files of an image that is not looked at yet.
 pub struct Arrived {
     image: ImageFile,
-    form: Form,
+    forms: Vec<Form>,
     files: Vec<File>,
 }
 
 impl Arrived {
-    /// An image of this form in a file, and what it is based on. Its bytes are moved as `io` says.
+    /// An image in a file, and those it needs beside its own, of these forms. Its bytes are moved as `io` says.
     ///
     /// # Errors
     /// Those of looking at the file, and when it cannot be moved in this way.
-    pub fn new(file: File, form: Form, io: &str, write: bool, files: Vec<File>) -> io::Result<Self> {
+    pub fn new(file: File, forms: Vec<Form>, io: &str, write: bool, files: Vec<File>) -> io::Result<Self> {
         let image = ImageFile::new(file)?;
         let transfer = transfer::named(io, &image.file, write)?;
-        Ok(Arrived { image: ImageFile { transfer, ..image }, form, files })
+        Ok(Arrived { image: ImageFile { transfer, ..image }, forms, files })
     }
 
-    /// The same, where what it is based on arrives at the socket.
+    /// The same, where the files it needs arrive at the socket.
     ///
     /// # Errors
     /// As [`Arrived::new`] and [`receive`].
     pub fn with_files(
         file: File,
-        form: Form,
+        forms: Vec<Form>,
         io: &str,
         write: bool,
         socket: &UnixStream,
     ) -> io::Result<Self> {
-        let files = if form.has_files() { receive(socket)? } else { Vec::new() };
-        Self::new(file, form, io, write, files)
+        let files = if forms.len() > 1 { receive(socket)? } else { Vec::new() };
+        Self::new(file, forms, io, write, files)
     }
 
     /// The image.
     ///
     /// # Errors
-    /// When there are not all files that it is based on; when one is damaged or not one that is served.
+    /// When there are not all files that it needs; when one is damaged or not one that is served.
     pub fn image(self) -> io::Result<Image> {
-        Ok(match self.form {
-            Form::Plain => Image::Plain(self.image),
-            Form::Qcow2(below) => Image::Qcow2(Box::new(qcow2(self.image, &below, self.files)?)),
+        if self.files.len() + 1 != self.forms.len() {
+            return Err(io::Error::other("not all files the image needs have arrived"));
+        }
+        let mut files = Vec::new();
+        for (form, mut file) in self.forms[1..].iter().zip(self.files) {
+            let size = file.seek(SeekFrom::End(0))?;
+            files.push((*form, Box::new(Below(file, size)) as Bytes));
+        }
+        Ok(match self.forms[0] {
+            Form::Raw => Image::Plain(self.image),
+            Form::Qcow2 => {
+                let below = (!files.is_empty()).then(|| form::open(files).map_err(explained)).transpose()?;
+                Image::Qcow2(Box::new(Mutex::new(Qcow2::open(self.image, below).map_err(explained)?)))
+            }
+            form => {
+                if form == Form::Vhd
+                    && let Some(size) = vhd::fixed(&self.image).map_err(explained)?
+                {
+                    return Ok(Image::Plain(ImageFile { size: AtomicU64::new(size), ..self.image }));
+                }
+                files.insert(0, (form, Box::new(self.image)));
+                Image::ReadOnly(form::open(files).map_err(explained)?)
+            }
         })
     }
-}
-
-fn qcow2(image: ImageFile, below: &[bool], files: Vec<File>) -> io::Result<Mutex<Qcow2<ImageFile>>> {
-    if files.len() != below.len() {
-        return Err(io::Error::other("not all files the image is based on have arrived"));
-    }
-    let mut lower: Option<Box<dyn Medium + Send + Sync>> = None;
-    for (mut file, is_qcow2) in files.into_iter().zip(below).rev() {
-        let size = file.seek(SeekFrom::End(0))?;
-        let file = Below(file, size);
-        lower = Some(match is_qcow2 {
-            true => Box::new(Mutex::new(Qcow2::open(file, lower).map_err(explained)?)),
-            false => Box::new(file),
-        });
-    }
-    Ok(Mutex::new(Qcow2::open(image, lower).map_err(explained)?))
 }
 
 fn explained(error: DiskError) -> io::Error {

@@ -8,8 +8,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 
-/// The most descriptors that arrive at once.
-const MOST: usize = 32;
+/// The most descriptors that arrive at once; the same as Linux' `SCM_MAX_FD`.
+const MOST: usize = 253;
 
 /// Reads once into `buffer`, and adds the descriptors that came with it (unix(7), `SCM_RIGHTS`) to `files`. Gives how many
 /// bytes there were: none when the other side has hung up.

@@ -124,11 +124,6 @@ pub(crate) fn detect_in(
     Ok(TYPES.iter().find(|kind| kind.fits(&head)))
 }
 
-/// The name of the form that an image has instead of being plain bytes, if it is one of those that are known.
-pub(crate) fn container(image: &File) -> Option<&'static str> {
-    marks::form(&Plain::new(image.try_clone().ok()?).ok()?).ok().flatten()
-}
-
 /// Why a part of a disk cannot be mounted in which no file system is known.
 pub(crate) fn unknown(disk: &impl Medium, start: u64, size: Option<u64>) -> Error {
     let size = disk.size().saturating_sub(start).min(size.unwrap_or(u64::MAX));

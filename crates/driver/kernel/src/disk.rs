@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The disk that is in a file: its bytes one after the other, or a qcow2 image with those it is based on.
+//! The disk that is in a file: its bytes one after the other, or an image of another form with the files it needs.
 
-use crate::detect::container;
 use crate::lock::Held;
 use outrigger_core::{Errno, Error, Result};
-use outrigger_proto_disk::qcow2::{Backing, Header, Qcow2};
-use outrigger_proto_disk::{DiskError, Medium};
+use outrigger_proto_disk::form::{self, Form, Other};
+use outrigger_proto_disk::qcow2::Header;
+use outrigger_proto_disk::{Bytes, DiskError, Medium};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat, openat2, statat};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,10 +14,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 /// The most images that one may be based on, one on the other.
 const DEEPEST: usize = 16;
+/// The most files that belong to a disk beside its own: so many descriptors pass a socket at once (unix(7)).
+const FILES: usize = 240;
 
 /// A file, or a block device, as a medium.
 pub(crate) struct Plain {
@@ -47,40 +48,38 @@ impl Medium for Plain {
 pub(crate) struct Disk {
     /// The file it is in.
     pub(crate) file: Held,
-    medium: Box<dyn Medium + Send + Sync>,
+    medium: Bytes,
+    /// What the file is.
+    pub(crate) form: Form,
+    /// Why it is not written, if it is not.
+    pub(crate) read_only: Option<&'static str>,
     /// What a qcow2 image says about itself.
     pub(crate) qcow2: Option<Header>,
-    /// What it is based on, the nearest first.
+    /// The files it needs, as [`outrigger_proto_disk::form`] lists them.
     pub(crate) chain: Vec<Link>,
 }
 
-/// A file that a qcow2 image is based on; it is never written.
+/// A file that an image needs beside its own; it is never written.
 pub(crate) struct Link {
     pub(crate) file: Held,
-    pub(crate) is_qcow2: bool,
+    pub(crate) form: Form,
 }
 
 impl Disk {
-    /// The disk in `file`. `anywhere`: it may be based on files outside of its own directory.
+    /// The disk in `file`. `anywhere`: it may need files outside of its own directory.
     ///
     /// # Errors
-    /// Those of reading; `EINVAL` for a damaged qcow2 image; `EOPNOTSUPP` for a form that is not served; `EACCES` when it is
-    /// based on a file that is not allowed.
+    /// Those of reading; `EINVAL` for a damaged image; `EOPNOTSUPP` for a form that is not served; `EACCES` when it
+    /// needs a file that is not allowed.
     pub(crate) fn open(file: Held, anywhere: bool) -> Result<Self> {
-        match container(&file) {
-            None => {
-                let medium = Box::new(Plain::new(file.try_clone()?)?);
-                return Ok(Disk { file, medium, qcow2: None, chain: Vec::new() });
-            }
-            Some("qcow2") => {}
-            Some(name) => {
-                return Err(Errno::EOPNOTSUPP.because(format!("{name} images are not served{CONVERT}")));
-            }
-        }
-        let header = header(&file)?;
-        let chain = chain(&file, header.backing.clone(), anywhere)?;
-        let medium = Qcow2::open(Plain::new(file.try_clone()?)?, layered(&chain)?).map_err(explained)?;
-        Ok(Disk { file, medium: Box::new(Mutex::new(medium)), qcow2: Some(header), chain })
+        let plain = Plain::new(file.try_clone()?)?;
+        let form = Form::of(&plain).map_err(explained)?;
+        let read_only = form.read_only(&plain).map_err(explained)?;
+        let qcow2 = if form == Form::Qcow2 { Header::read(&plain).map_err(explained)? } else { None };
+        let chain = chain(&file, form, anywhere)?;
+        let files = [Ok((form, Box::new(plain) as Bytes))].into_iter().chain(chain.iter().map(Link::bytes));
+        let medium = form::open(files.collect::<Result<_>>()?).map_err(explained)?;
+        Ok(Disk { file, medium, form, read_only, qcow2, chain })
     }
 }
 
@@ -106,50 +105,66 @@ pub(crate) fn explained(error: DiskError) -> Error {
     }
 }
 
-fn header(file: &File) -> Result<Header> {
-    let header = Header::read(&Plain::new(file.try_clone()?)?).map_err(explained)?;
-    header.ok_or_else(|| Errno::EINVAL.because("it says it is a qcow2 image and is none"))
+/// Whether the image in a file is of a form that is written.
+///
+/// # Errors
+/// As [`Disk::open`].
+pub(crate) fn is_written(file: &File) -> Result<bool> {
+    let plain = Plain::new(file.try_clone()?)?;
+    let form = Form::of(&plain).map_err(explained)?;
+    Ok(form.read_only(&plain).map_err(explained)?.is_none())
 }
 
-/// Opens what the image in `file` is based on, and what that is based on.
+/// Opens what the image in `file` needs, and what that needs.
 ///
 /// Names in an untrusted image must not lead to just any file: they may lead to what is beside the image
 /// or below, links followed, unless the user says otherwise.
-fn chain(file: &File, backing: Option<Backing>, anywhere: bool) -> Result<Vec<Link>> {
-    let (mut chain, mut next) = (Vec::new(), backing);
-    if next.is_none() {
+fn chain(file: &File, form: Form, anywhere: bool) -> Result<Vec<Link>> {
+    let mut chain = Vec::new();
+    let mut others = form.others(&Plain::new(file.try_clone()?)?).map_err(explained)?;
+    if others.extents.is_empty() && others.below.is_none() {
         return Ok(chain);
     }
     let (within, top) = directory(file)?;
-    let mut folder = top.clone();
-    while let Some(backing) = next.take() {
-        let shown = String::from_utf8_lossy(&backing.name).escape_debug().to_string();
-        let about = |errno: Errno, what: &str| errno.because(format!("it is based on \"{shown}\": {what}"));
-        if chain.len() == DEEPEST {
-            return Err(about(Errno::ELOOP, "these are too many images, one based on the other"));
-        }
-        let place = folder.join(OsStr::from_bytes(&backing.name)).canonicalize();
-        let place =
-            place.map_err(|error| about(Errno(error.raw_os_error().unwrap_or(5)), "no such file is here"))?;
-        let opened = match place.strip_prefix(&top) {
-            _ if anywhere => open_path(CWD, &place),
-            Ok(below) => open_beneath(&within, below),
-            Err(_) => {
-                let what = "that is outside of the image's directory, and an image may name any file: \
-                            if you trust this one, use the option backing=allow";
-                return Err(about(Errno::EACCES, what));
+    let (mut folder, mut depth) = (top.clone(), 0);
+    loop {
+        let opened = |other: &Other, is_extent: bool| -> Result<(Link, PathBuf)> {
+            let shown = String::from_utf8_lossy(&other.name).escape_debug().to_string();
+            let relation = if is_extent { "a part of it is in" } else { "it is based on" };
+            let about = |errno: Errno, what: &str| errno.because(format!("{relation} \"{shown}\": {what}"));
+            if depth == DEEPEST {
+                return Err(about(Errno::ELOOP, "these are too many images, one based on the other"));
             }
+            let place = folder.join(OsStr::from_bytes(&other.name)).canonicalize();
+            let place = place
+                .map_err(|error| about(Errno(error.raw_os_error().unwrap_or(5)), "no such file is here"))?;
+            let opened = match place.strip_prefix(&top) {
+                _ if anywhere => open_path(CWD, &place),
+                Ok(below) => open_beneath(&within, below),
+                Err(_) => {
+                    let what = "that is outside of the image's directory, and an image may name any file: \
+                                if you trust this one, use the option backing=allow";
+                    return Err(about(Errno::EACCES, what));
+                }
+            };
+            let link =
+                opened.and_then(|place| Link::open(&place, other.form.as_deref(), is_extent)).map_err(
+                    |error| about(error.errno, error.reason.as_deref().unwrap_or(error.errno.message())),
+                )?;
+            Ok((link, parent(&place)))
         };
-        let link = opened
-            .and_then(|place| Link::open(&place, backing.format.as_deref()))
-            .map_err(|error| about(error.errno, error.reason.as_deref().unwrap_or(error.errno.message())))?;
-        if link.is_qcow2 {
-            next = header(&link.file)?.backing;
+        if chain.len() + others.extents.len() >= FILES {
+            return Err(Errno::EOPNOTSUPP.because(format!("it is in more than {FILES} files{CONVERT}")));
         }
-        folder = parent(&place);
+        for extent in &others.extents {
+            chain.push(opened(extent, true)?.0);
+        }
+        let Some(below) = others.below else { return Ok(chain) };
+        let (link, place) = opened(&below, false)?;
+        others = link.form.others(&Plain::new(link.file.try_clone()?)?).map_err(explained)?;
+        (folder, depth) = (place, depth + 1);
         chain.push(link);
     }
-    Ok(chain)
 }
 
 /// The directory that an open file is in, and its path without links.
@@ -193,7 +208,7 @@ fn parent(path: &Path) -> PathBuf {
 
 impl Link {
     /// The file that `place`, an `O_PATH` descriptor, stands for.
-    fn open(place: &OwnedFd, format: Option<&str>) -> Result<Self> {
+    fn open(place: &OwnedFd, format: Option<&str>, is_extent: bool) -> Result<Self> {
         let place = descriptor(place);
         let kind = fs::metadata(&place)?.file_type();
         // Opening a pipe would wait.
@@ -201,33 +216,23 @@ impl Link {
             return Err(Errno::EINVAL.because("neither a regular file nor a block device"));
         }
         let file = File::open(place)?;
-        let is_qcow2 = match (format, container(&file)) {
-            (Some("raw"), _) | (None, None) => false,
-            (Some("qcow2") | None, Some("qcow2")) => true,
-            (Some(format), _) => {
-                return Err(
-                    Errno::EOPNOTSUPP.because(format!("it is not of the form {}", format.escape_debug()))
-                );
-            }
-            (None, Some(name)) => {
-                return Err(Errno::EOPNOTSUPP.because(format!("{name} images are not served{CONVERT}")));
+        let found = || Form::of(&Plain::new(file.try_clone()?)?).map_err(explained);
+        let form = match format {
+            _ if is_extent => Form::Extent,
+            Some("raw") => Form::Raw,
+            None => found()?,
+            Some(format) => {
+                Form::named(format).filter(|form| found().is_ok_and(|found| found == *form)).ok_or_else(
+                    || Errno::EOPNOTSUPP.because(format!("it is not of the form {}", format.escape_debug())),
+                )?
             }
         };
-        Ok(Link { file: Held::locked(file, false)?, is_qcow2 })
+        Ok(Link { file: Held::locked(file, false)?, form })
     }
-}
 
-/// The images of a chain as one medium.
-fn layered(chain: &[Link]) -> Result<Option<Box<dyn Medium + Send + Sync>>> {
-    let mut below: Option<Box<dyn Medium + Send + Sync>> = None;
-    for link in chain.iter().rev() {
-        let plain = Plain::new(link.file.try_clone()?)?;
-        below = Some(match link.is_qcow2 {
-            true => Box::new(Mutex::new(Qcow2::open(plain, below).map_err(explained)?)),
-            false => Box::new(plain),
-        });
+    fn bytes(&self) -> Result<(Form, Bytes)> {
+        Ok((self.form, Box::new(Plain::new(self.file.try_clone()?)?)))
     }
-    Ok(below)
 }
 
 #[cfg(test)]
@@ -257,7 +262,7 @@ mod tests {
             scope.spawn(exchange);
             for _ in 0..2000 {
                 if let Ok(place) = open_beneath(&within, Path::new("real/disk")) {
-                    let link = Link::open(&place, Some("raw")).unwrap();
+                    let link = Link::open(&place, Some("raw"), false).unwrap();
                     assert_eq!(
                         link.file.metadata().unwrap().len(),
                         3,
@@ -269,6 +274,29 @@ mod tests {
         });
         assert!(open_beneath(&within, Path::new("../secret/disk")).is_err());
     }
+
+    /// A qcow2 image without content that names "base", as raw.
+    fn image_on_base() -> Vec<u8> {
+        let mut image = vec![0; 4 << 16];
+        let words: [(usize, &[u8]); 11] = [
+            (0, b"QFI\xfb\0\0\0\x02"),
+            (14, &[1, 0x80, 0, 0, 0, 4, 0, 0, 0, 16]),
+            (30, &[0, 1]),
+            (36, &[0, 0, 0, 1]),
+            (40, &[0, 0, 0, 0, 0, 3, 0, 0]),
+            (48, &[0, 0, 0, 0, 0, 1, 0, 0]),
+            (56, &[0, 0, 0, 1]),
+            (72, &[0xe2, 0x79, 0x2a, 0xca, 0, 0, 0, 3]),
+            (80, b"raw"),
+            (88, &[0; 8]),
+            (0x180, b"base"),
+        ];
+        for (place, bytes) in words {
+            image[place..place + bytes.len()].copy_from_slice(bytes);
+        }
+        image
+    }
+
     /// What an image that has been opened is based on, which names "base", after `meanwhile` was done to its directory, the first,
     /// with another one beside it, the second.
     fn based_on(meanwhile: impl FnOnce(&Path, &Path)) -> Result<String> {
@@ -279,10 +307,10 @@ mod tests {
             fs::write(place.join("base"), content).unwrap();
             fs::write(place.join("image"), "").unwrap();
         }
+        fs::write(own.join("image"), image_on_base()).unwrap();
         let image = File::open(own.join("image")).unwrap();
         meanwhile(&own, &secret);
-        let backing = Backing { name: b"base".to_vec(), format: Some("raw".into()) };
-        let mut chain = chain(&image, Some(backing), false)?;
+        let mut chain = chain(&image, Form::Qcow2, false)?;
         Ok(fs::read_to_string(descriptor(&*chain.remove(0).file))?)
     }
 

@@ -2,7 +2,7 @@
 //! The file an image is in, and the parts of it.
 
 use crate::detect::{FsType, detect_in, unknown};
-use crate::disk::{Disk, Plain, explained};
+use crate::disk::{Disk, Plain, explained, is_written};
 use crate::flash::erase_size;
 use crate::host;
 use crate::lock::Held;
@@ -143,7 +143,7 @@ impl Image {
     /// Why nothing of it is to be written, if so.
     pub(crate) fn read_only(&self) -> Option<&'static str> {
         let all = [&self.disk].into_iter().chain(self.others.iter().map(|other| &other.disk));
-        all.filter_map(|disk| disk.qcow2.as_ref()?.read_only).next()
+        all.filter_map(|disk| disk.read_only).next()
     }
 
     /// Why a partition is not to be written when others may be open: each is served by a process of its own, and two that
@@ -225,9 +225,9 @@ impl Image {
     }
 }
 
-/// Whether a file can be opened for writing.
+/// Whether a file can be opened for writing, and is of a form that is written.
 fn is_writable(path: &Path) -> bool {
-    File::options().read(true).write(true).open(path).is_ok()
+    File::options().read(true).write(true).open(path).is_ok_and(|file| is_written(&file).unwrap_or(true))
 }
 
 /// Sees to it that the file a loop device has its content in is not in use in a way that excludes this. The device stays the

@@ -18,7 +18,7 @@ use std::path::Path;
 pub struct Inspection {
     /// The size of the disk, in bytes.
     pub size: u64,
-    /// How the disk is in the file: `raw`, or `qcow2`.
+    /// How the disk is in the file: `raw`, `qcow2`, `vdi`, `vhd`, `vmdk` or `vhdx`.
     pub format: &'static str,
     /// The file system that all of it is, or what else is known by name only: then all but its type is missing.
     pub volume: Option<Volume>,
@@ -44,8 +44,7 @@ const DISCS: [&str; 2] = ["iso9660", "udf"];
 /// more than a partition table; but a disc leaves room for one, and has both when it also starts from a USB stick.
 ///
 /// # Errors
-/// Those of opening and reading it, `EINVAL` when its partition table is damaged, and those of a qcow2 image, or of another form
-/// that is not served.
+/// Those of opening and reading it, `EINVAL` when its partition table is damaged, and those of [`Disk::open`].
 pub fn inspect(path: &Path) -> Result<Inspection> {
     let medium = Disk::open(Held::shared(File::open(path)?), false)?;
     let size = medium.size();
@@ -68,8 +67,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
         Ok(Piece { partition, volume })
     };
     let pieces = partitions.into_iter().map(piece).collect::<Result<_>>()?;
-    let format = if medium.qcow2.is_some() { "qcow2" } else { "raw" };
-    Ok(Inspection { size, format, volume: whole, table, pieces })
+    Ok(Inspection { size, format: medium.form.name(), volume: whole, table, pieces })
 }
 
 fn volume(medium: &Disk, start: u64, size: u64) -> Result<Option<Volume>> {

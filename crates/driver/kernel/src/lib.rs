@@ -9,8 +9,9 @@
 //!
 //! # What it can do
 //!
-//! A disk is in a file as it is, or as a qcow2 image (versions 2 and 3), which may be based on others: these are only read, and
-//! must be in the image's own directory or below, unless [`Options::backing`] says otherwise.
+//! A disk is in a file as it is, or as an image: qcow2 (versions 2 and 3), VDI, VHD, VMDK or VHDX. Images may be in several files
+//! and based on others: these are only read, and must be in the image's own directory or below, unless [`Options::backing`] says
+//! otherwise. Of these forms qcow2 and VHD of fixed size are written.
 //!
 //! An image is locked as mount(8) does, and as QEMU does: it is refused while a virtual machine writes it, and the other way round.
 //! One that the host's own kernel uses (mounted, under a loop device, swap, a part of another device) is not written.

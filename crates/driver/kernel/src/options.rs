@@ -51,7 +51,12 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("memory", "BYTES", "128m", "memory of the kernel code, page cache included; at least 24m"),
         option("io", "buffered|direct|mmap|uring", "buffered", "how the bytes of the image are moved"),
         option("erase", "BYTES", "found by content", "the erase block of flash memory (jffs2)"),
-        option("backing", "allow", "", "lets a qcow2 image be based on files outside its own directory"),
+        option(
+            "backing",
+            "allow",
+            "",
+            "lets an image be based on, or be in, files outside its own directory",
+        ),
         option("device", "FILE", "", "a further device of btrfs; may be repeated"),
         option("journal_path", "FILE", "", "the external journal of ext4"),
         option("logdev", "FILE", "", "the external log of XFS"),
@@ -84,7 +89,7 @@ pub struct Options {
     pub patience: Option<Duration>,
     /// `io=buffered|direct|mmap|uring`: how the bytes of the image are moved; `buffered` if not given.
     pub io: Option<String>,
-    /// `backing=allow`: a qcow2 image may be based on files that are not in its own directory or below.
+    /// `backing=allow`: an image may be based on, or be in, files that are not in its own directory or below.
     pub backing: bool,
     /// `device=FILE`, `journal_path=FILE`, `logdev=FILE`, `rtdev=FILE`: further files the file system is on, each with the option
     /// that names it: other devices of btrfs, the journal of ext4, the log and the real-time device of XFS.

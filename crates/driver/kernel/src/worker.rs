@@ -123,8 +123,8 @@ impl Log {
     }
 }
 
-/// Sends the files of an image that no descriptor is named for to the process that will have the other end, ahead of everything else: what
-/// it is based on, then each of the further disks and what that is based on.
+/// Sends the files of an image that no descriptor is named for to the process that will have the other end, ahead of everything else: those
+/// it needs, then each of the further disks and those that it needs.
 fn hand_over(socket: &UnixStream, image: &Image) -> Result<()> {
     let own = [(image.disk(), false)].into_iter();
     for (disk, first) in own.chain(image.others().iter().map(|other| (&other.disk, true))) {
@@ -138,18 +138,14 @@ fn hand_over(socket: &UnixStream, image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// The forms of the files that a disk is based on, as a list.
+/// The forms of the files that a disk needs beside its own, as a list.
 fn forms(disk: &Disk) -> String {
-    disk.chain.iter().map(|link| form(link.is_qcow2)).collect::<Vec<_>>().join(",")
-}
-
-fn form(is_qcow2: bool) -> &'static str {
-    if is_qcow2 { "qcow2" } else { "raw" }
+    disk.chain.iter().map(|link| link.form.name()).collect::<Vec<_>>().join(",")
 }
 
 /// The word of the command line about a further disk.
 fn further(Other { option, disk }: &Other) -> String {
-    format!("device={option},{},{}", form(disk.qcow2.is_some()), forms(disk))
+    format!("device={option},{},{}", disk.form.name(), forms(disk))
 }
 
 /// Sends `bytes`, which are not none, and with the first of them descriptors (unix(7), `SCM_RIGHTS`).
@@ -191,8 +187,8 @@ impl Worker {
             .chain(options.passed.iter().map(String::as_str))
             .collect();
         command.arg(format!("write={}", u8::from(writable))).arg(format!("options={}", passed.join(",")));
-        if let Some(disk) = disk.filter(|disk| disk.qcow2.is_some()) {
-            command.arg("format=qcow2").arg(format!("backing={}", forms(disk)));
+        if let Some(disk) = disk {
+            command.arg(format!("format={}", disk.form.name())).arg(format!("backing={}", forms(disk)));
         }
         command.args(image.map_or(&[][..], Image::others).iter().map(further));
         command.args(options.io.as_ref().map(|io| format!("io={io}")));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the bytes of disks say: partition tables ([`partition`]), superblocks ([`volume`]), images in which a disk's bytes
-//! have to be searched for ([`qcow2`]), and what is known by name only ([`marks`]).
+//! have to be searched for ([`container`], by their [`form`]), and what is known by name only ([`marks`]).
 //!
 //! Whatever is decoded here is untrusted. Decoding never panics, reads a bounded number of bytes
 //! and keeps nothing it has not checked: sums that a format has are verified, what points beyond the medium or into
@@ -8,11 +8,17 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod container;
+pub mod form;
 mod gpt;
 pub mod marks;
 mod mbr;
 pub mod partition;
 pub mod qcow2;
+pub mod vdi;
+pub mod vhd;
+pub mod vhdx;
+pub mod vmdk;
 pub mod volume;
 
 use std::io;
@@ -27,6 +33,19 @@ pub trait Medium {
     /// # Errors
     /// Those of reading, and when the medium ends before.
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+/// A medium of any kind.
+pub type Bytes = Box<dyn Medium + Send + Sync>;
+
+impl Medium for Bytes {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read(buffer, offset)
+    }
 }
 
 impl Medium for &[u8] {

@@ -3,8 +3,8 @@
 //! systems that are not described here. Sources: the headers of the programs that make them, and the magics of blkid(8)
 //! (util-linux, `libblkid/src/superblocks`) and of QEMU's `block/`.
 
-use crate::Medium;
 use crate::bytes::{be16, le32};
+use crate::{Medium, vhd};
 use std::io;
 
 /// What a medium holds.
@@ -59,7 +59,6 @@ const FORMS: &[Mark] = &[
     mark(0, b"COWD", "VMDK"),
     mark(0, b"# Disk DescriptorFile", "VMDK"),
     mark(0, b"vhdxfile", "VHDX"),
-    // A VHD of fixed size is the disk as it is, with this at its end only.
     mark(0, b"conectix", "VHD"),
     mark(0x40, b"\x7f\x10\xda\xbe", "VDI"),
     mark(0, b"WithoutFreeSpace", "Parallels"),
@@ -76,7 +75,8 @@ pub fn form(medium: &dyn Medium) -> io::Result<Option<&'static str>> {
             return Ok(Some(mark.content.name));
         }
     }
-    Ok(None)
+    // One of fixed size has its mark at the end only.
+    Ok(vhd::has_footer(medium)?.then_some("VHD"))
 }
 
 const LVM: &str = "vgchange -ay";

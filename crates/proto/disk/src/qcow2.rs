@@ -27,12 +27,12 @@ mod write;
 pub use header::{Backing, Compression, Header};
 
 use crate::bytes::be64;
-use crate::{DiskError, Medium};
+use crate::container::{Container, Source, padded};
+use crate::{Bytes, DiskError, Medium};
 use cache::Cache;
 use counts::{Counts, encoded};
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 /// Where an image is kept: a medium that can be written and grows. [`Medium::size`] is what it is now.
 pub trait Storage: Medium {
@@ -77,7 +77,7 @@ const WAITING: usize = 1 << 16;
 pub struct Qcow2<S> {
     storage: S,
     header: Header,
-    backing: Option<Box<dyn Medium + Send + Sync>>,
+    backing: Option<Bytes>,
     l1: Vec<u64>,
     /// Which entries of the first table are not in the file yet.
     dirty: Range<usize>,
@@ -115,22 +115,12 @@ fn full() -> io::Error {
     io::ErrorKind::StorageFull.into()
 }
 
-/// Fills `buffer` from `offset` on; beyond the end there are zeroes.
-fn read_padded(medium: &(impl Medium + ?Sized), buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    let there = medium.size().saturating_sub(offset).min(buffer.len() as u64) as usize;
-    if there > 0 {
-        medium.read(&mut buffer[..there], offset)?;
-    }
-    buffer[there..].fill(0);
-    Ok(())
-}
-
 impl<S: Medium> Qcow2<S> {
     /// The image on `storage`, with the image it is based on.
     ///
     /// # Errors
     /// Those of [`Header::read`]; when the image is none of qcow2.
-    pub fn open(storage: S, backing: Option<Box<dyn Medium + Send + Sync>>) -> Result<Self, DiskError> {
+    pub fn open(storage: S, backing: Option<Bytes>) -> Result<Self, DiskError> {
         let header = Header::read(&storage)?;
         let header = header.ok_or_else(|| DiskError::Damaged("this is no qcow2 image".into()))?;
         if backing.is_none() && header.backing.is_some() {
@@ -229,33 +219,6 @@ impl<S: Medium> Qcow2<S> {
         (offset % self.header.cluster() + length as u64).div_ceil(self.header.cluster())
     }
 
-    /// Fills `buffer` with what is on the disk from `offset` on.
-    ///
-    /// # Errors
-    /// Those of reading; when the image is damaged; beyond the end of the disk.
-    pub fn read(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.must_contain(offset, buffer.len() as u64)?;
-        let (mut offset, mut rest) = (offset, buffer);
-        while !rest.is_empty() {
-            let most = self.clusters(offset, rest.len());
-            let (entry, content, count) = self.run(offset / self.header.cluster(), most)?;
-            let (piece, after) = rest.split_at_mut(self.reach(offset, rest.len(), count));
-            let skipped = offset % self.header.cluster();
-            match (content, &self.backing) {
-                (Content::At { place, .. }, _) => read_padded(&self.storage, piece, place + skipped)?,
-                (Content::FromBacking, Some(backing)) => read_padded(&**backing, piece, offset)?,
-                (Content::FromBacking, None) | (Content::Zero, _) => piece.fill(0),
-                (Content::Packed { place, length }, _) => {
-                    let whole = self.unpacked(entry, place, length)?;
-                    piece.copy_from_slice(&whole[skipped as usize..][..piece.len()]);
-                }
-            }
-            offset += piece.len() as u64;
-            rest = after;
-        }
-        Ok(())
-    }
-
     fn unpacked(&mut self, entry: u64, place: u64, length: u64) -> io::Result<&[u8]> {
         if self.unpacked.as_ref().is_none_or(|(known, _)| *known != entry) {
             let there = self.storage.size().saturating_sub(place).min(length);
@@ -266,22 +229,26 @@ impl<S: Medium> Qcow2<S> {
         }
         Ok(self.unpacked.as_ref().map_or(&[], |(_, whole)| whole))
     }
-
-    fn must_contain(&self, offset: u64, length: u64) -> io::Result<()> {
-        match offset.checked_add(length) {
-            Some(end) if end <= self.header.size => Ok(()),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
 }
 
-/// Many may look at it at once.
-impl<S: Medium> Medium for Mutex<Qcow2<S>> {
+impl<S: Medium> Container for Qcow2<S> {
     fn size(&self) -> u64 {
-        self.lock().unwrap_or_else(PoisonError::into_inner).header.size
+        self.header.size
     }
 
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).read(buffer, offset)
+    fn find(&mut self, offset: u64, most: u64) -> io::Result<(Source<'_>, u64)> {
+        let clusters = self.clusters(offset, most as usize);
+        let (entry, content, count) = self.run(offset / self.header.cluster(), clusters)?;
+        let reach = self.reach(offset, most as usize, count);
+        let skipped = offset % self.header.cluster();
+        if let Content::Packed { place, length } = content {
+            let whole = self.unpacked(entry, place, length)?;
+            return Ok((Source::Bytes(&whole[skipped as usize..][..reach]), reach as u64));
+        }
+        Ok(match (content, &self.backing) {
+            (Content::At { place, .. }, _) => padded(&self.storage, place + skipped, reach as u64),
+            (Content::FromBacking, Some(backing)) => padded(&**backing, offset, reach as u64),
+            _ => (Source::Zero, reach as u64),
+        })
     }
 }

@@ -72,7 +72,7 @@ fn forms_of_images_have_names() {
         let found = form(&medium(4096, &[(*place, mark)]).as_slice()).expect("it can be read");
         assert_eq!(found, Some(*name));
     }
-    // A VHD of fixed size is the disk itself.
+    // A VHD of fixed size has a whole footer.
     assert_eq!(form(&medium(4096, &[(3584, b"conectix")]).as_slice()).expect("it can be read"), None);
 }
 

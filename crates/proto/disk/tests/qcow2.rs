@@ -3,6 +3,7 @@
 //! makes an image of which `qemu-img check` finds more than lost clusters.
 
 use outrigger_proto_disk::Medium;
+use outrigger_proto_disk::container::Container;
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
 use std::cell::RefCell;
 use std::fs::File;

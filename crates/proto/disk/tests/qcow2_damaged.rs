@@ -6,6 +6,7 @@ mod memory;
 
 use memory::Memory;
 use outrigger_proto_disk::Medium;
+use outrigger_proto_disk::container::Container;
 use outrigger_proto_disk::qcow2::Qcow2;
 use std::io;
 use std::path::Path;

@@ -24,7 +24,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("du", &["outrigger du -sh disk.img::/usr", "outrigger du --max-depth=1 host:"]),
     ("df", &["outrigger df -h disk.img::/ host:"]),
-    ("inspect", &["outrigger inspect disk.img", "outrigger --json inspect disk.qcow2"]),
+    (
+        "inspect",
+        &["outrigger inspect disk.img", "outrigger --json inspect disk.qcow2", "outrigger inspect disk.vmdk"],
+    ),
     ("readlink", &["outrigger readlink -f disk.img::/etc/alternatives/awk"]),
     ("cat", &["outrigger cat disk.img::/p1/etc/fstab", "outrigger cat host:log | grep error"]),
     (

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables of an image in memory, and what of them is not in the file yet.
 
-use super::{Storage, read_padded};
+use super::Storage;
 use crate::Medium;
+use crate::container::read_padded;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;

@@ -3,6 +3,7 @@
 
 use super::header::AUTOCLEAR;
 use super::{COMPRESSED, Content, Counts, OWN, PLACE, Qcow2, Storage, WAITING, ZERO, damaged, encoded};
+use crate::container::Container;
 use std::io;
 
 impl<S: Storage> Qcow2<S> {
