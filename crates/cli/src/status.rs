@@ -100,6 +100,12 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The same, with these words behind the sentence.
+    pub fn and(mut self, words: &str) -> Self {
+        self.message.push_str(words);
+        self
+    }
+
     /// A failure in one of several things.
     pub fn new(message: impl Into<String>) -> Self {
         Failure { message: message.into(), status: Status::Minor, errno: None }

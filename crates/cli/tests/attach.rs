@@ -186,6 +186,8 @@ fn a_process_that_cannot_be_attached_to_is_named_with_the_reason() {
     let own =
         place.run(&["attach", "--via", "namespace", "--no-hosts", "--map", "/data=tree", &own]).refused(1);
     assert!(own.contains("threads"), "{own}");
+    let traced = place.run(&["attach", "--via", "ptrace", "--map", "/data=tree", "1"]);
+    assert!(traced.err.contains("possible values: auto, namespace, seccomp]"), "{traced:?}");
     let mut shell = Shell::new(&place);
     refused(shell.id(), &format!("{}/no/dir=tree", place.at("").display()), "make one there");
     assert_eq!(shell.says("cat tree/sub/file; ls -d /data 2>&1 | wc -l"), "content\n1");

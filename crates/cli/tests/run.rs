@@ -410,6 +410,30 @@ fn each_operation_on_a_tree_is_written_down_once() {
 }
 
 #[test]
+fn an_audit_by_calls_says_which_process_asked() {
+    let place = World::new("seccomp");
+    let said = script(&place, &["--audit", "audit"], "echo $$; mkdir /data/new; exec cat /data/sub/file");
+    let (process, _) = said.out.split_once('\n').unwrap();
+    let all = operations(&fs::read_to_string(place.at("audit")).unwrap());
+    let opened = all.iter().filter(|line| line["op"] == "open" && line["paths"][0] == "/data/sub/file");
+    let asked: Vec<_> = opened.map(|line| line["pid"].to_string()).collect();
+    assert!(!asked.is_empty() && asked.iter().all(|pid| pid == process), "{process}: {all:#?}");
+    assert!(all.iter().any(|line| line["op"] == "mkdir" && line["pid"] != 0), "{all:#?}");
+}
+
+#[test]
+fn a_wrong_option_in_the_file_of_mounts_is_named_with_its_line() {
+    let place = World::new("seccomp");
+    for (option, what) in [("nosuch=1", "nosuch"), ("port=2,nosuch", "nosuch")] {
+        place.file("mounts", format!("/right tree\n\n/wrong sftp://h/x {option}\n"));
+        let said = place.program(&["--mounts", "mounts", "true"]).refused(125);
+        assert!(said.contains("mounts:3: ") && said.contains(what), "{said}");
+        // What takes the place of the line is right.
+        place.program(&["--mounts", "mounts", "--map", "/wrong=tree", "true"]).ok();
+    }
+}
+
+#[test]
 fn an_audit_that_cannot_be_written_is_no_success() {
     let Some(place) = place() else { return };
     let refused = script(&place, &["--audit", "none/audit"], "echo ran").refused(125);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Asking a service, one blocking call at a time.
 
+use crate::asking::Asking;
 use crate::inode::Inode;
 use crate::wait::block_on;
 use outrigger_core::ops::{Forget, GetAttr, StatFs, SyncFs};
@@ -220,6 +221,7 @@ impl Client {
     fn cx(&self, cancel: Cancel) -> Cx {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let mut cx = Cx::new(id, self.settings.cred.clone(), "client");
+        cx.origin.pid = Asking::process();
         cx.deadline =
             self.settings.timeout.map(|timeout| self.shared.runtime.monotonic().saturating_add(timeout));
         cx.cancel = cancel;

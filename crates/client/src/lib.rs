@@ -12,6 +12,7 @@
 //! (`ETIMEDOUT`). A change that has started is waited for, but not for ever: `ETIMEDOUT` after [`Settings::grace`].
 #![forbid(unsafe_code)]
 
+mod asking;
 mod client;
 mod dir;
 mod file;
@@ -19,6 +20,7 @@ mod inode;
 mod wait;
 mod walk;
 
+pub use asking::Asking;
 pub use client::{Client, Settings, TreeId};
 pub use dir::{Entries, Unreadable};
 pub use file::{File, Reader, Writer};

@@ -35,6 +35,8 @@ pub struct Map {
 struct Target {
     location: Vec<Part>,
     options: String,
+    /// Where this was written, for messages; empty when who reads the map says that.
+    origin: String,
 }
 
 /// A piece of a LOCATION in a map.
@@ -131,10 +133,11 @@ impl Map {
         Map { hosts: schemes().map(|scheme| (scheme, String::new())).collect(), ..Map::default() }
     }
 
-    /// Adds a name that leads to a LOCATION, in which no character stands for others.
-    pub fn add(&mut self, name: &str, location: &OsStr, options: &str) {
+    /// Adds a name that leads to a LOCATION, in which no character stands for others. `origin` is what has the options, for messages.
+    pub fn add(&mut self, name: &str, location: &OsStr, (options, origin): (&str, &str)) {
         let location = vec![Part::Text(location.as_bytes().to_vec())];
-        self.names.insert(name.into(), Target { location, options: options.to_owned() });
+        let target = Target { location, options: options.to_owned(), origin: origin.to_owned() };
+        self.names.insert(name.into(), target);
     }
 
     /// Refuses changes of all trees.
@@ -145,9 +148,9 @@ impl Map {
         }
     }
 
-    /// The trees that it names.
-    pub(super) fn leads(&self) -> impl Iterator<Item = Leads> {
-        self.names.iter().map(|(name, target)| target.of(name))
+    /// The trees that it names, and where that was written.
+    pub(super) fn leads(&self) -> impl Iterator<Item = (&str, Leads)> {
+        self.names.iter().map(|(name, target)| (&*target.origin, target.of(name)))
     }
 
     /// Reads a map. `permits` says why the options of a tree are refused, if they are.
@@ -193,7 +196,7 @@ impl Map {
             }
         };
         let is_wild = name.bytes == b"*" && name.means(0, b'*');
-        let target = Target { location: parts(location), options };
+        let target = Target { location: parts(location), options, origin: String::new() };
         target.check()?;
         permits(&target.of(EXAMPLE))?;
         if is_wild {

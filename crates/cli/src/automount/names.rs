@@ -72,10 +72,11 @@ impl MapNames {
     /// A sentence about options that a tree does not take, or that need `--allow-programs`.
     pub fn fixed(map: Map, options: TreeOptions, command: &'static str) -> Result<Self, Failure> {
         let trees = trees(options.clone(), command);
-        for leads in map.leads().filter(|leads| !leads.options.is_empty()) {
+        for (origin, leads) in map.leads().filter(|(_, leads)| !leads.options.is_empty()) {
             let allowed = options.allow(command, std::slice::from_ref(&leads.options), "");
             allowed.and_then(|()| check(&trees, &leads)).map_err(|failure| {
-                Failure::serious(format!("the tree '{}': {failure}", leads.location.display()))
+                let before = if origin.is_empty() { String::new() } else { format!("{origin}: ") };
+                Failure::serious(format!("{before}the tree '{}': {failure}", leads.location.display()))
             })?;
         }
         let loaded = Mutex::new(Loaded { map: Arc::new(map), stamp: None, wrong: None });

@@ -64,7 +64,7 @@ pub struct Attach {
     #[command(flatten)]
     trees: Trees,
     /// How the program comes to see trees.
-    #[arg(long, value_name = "MECHANISM", default_value = "auto")]
+    #[arg(long, value_name = "MECHANISM", default_value = "auto", value_parser = Via::for_attach())]
     via: Via,
     /// The process.
     #[arg(value_name = "PID")]
@@ -129,8 +129,8 @@ enum Begun {
 /// Begins in the first way that is possible for a process.
 fn begin(via: Via, launch: &Launch, process: u32) -> Result<Begun, String> {
     let why = match via {
-        Via::Ptrace => return Err("ptrace is for programs that `outrigger run` starts".to_owned()),
-        Via::Seccomp => None,
+        // `Via::for_attach` leaves ptrace out.
+        Via::Seccomp | Via::Ptrace => None,
         Via::Auto | Via::Namespace => match launch.start() {
             Ok(launched) => return Ok(Begun::Namespace(launched)),
             Err(why) if via == Via::Namespace => return Err(why),

@@ -2,7 +2,7 @@
 //! `outrigger commit`: changes that were kept apart become those of the real files.
 
 use crate::context::Context;
-use crate::cow::{Change, Overlay, shown};
+use crate::cow::{Change, Only, Overlay, shown};
 use crate::messages::record;
 use crate::output::Output;
 use crate::run::Run;
@@ -18,6 +18,9 @@ use std::path::PathBuf;
 ///
 /// A real file that was changed after the program had changed it in the overlay is a conflict: then nothing is done. One that is changed
 /// while the commit runs ends it, as each step that fails. The overlay has everything still, and the commit can be repeated, also after a crash.
+///
+/// With --only, the other changes stay in the overlay, and can be committed later. Directories that the program has made above PATH are
+/// made, too.
 #[derive(Debug, Args)]
 pub struct Commit {
     /// The overlay, in place of $XDG_STATE_HOME/outrigger/cow/default.
@@ -26,6 +29,9 @@ pub struct Commit {
     /// Take the overlay's side where a real file was changed meanwhile.
     #[arg(short, long)]
     force: bool,
+    /// Apply what is at or below PATH only, and keep the rest; may be given several times.
+    #[arg(long, value_name = "PATH")]
+    only: Vec<PathBuf>,
 }
 
 impl Run for Commit {
@@ -40,12 +46,19 @@ impl Run for Commit {
             show(context, &mut output, change)?;
             output.flush()
         };
-        let commit = crate::cow::Commit::new(&overlay, &mut tell)?;
+        let commit = crate::cow::Commit::new(&overlay, &Only::these(&self.only)?, &mut tell)?;
         let mounts = commit.mounts_in_the_way();
         if let Some(mount) = mounts.map_err(|error| Failure::serious(error.to_string()))?.first() {
             return Err(Failure::new(format!(
                 "nothing was committed: '{}', which the changes remove, is a mount point (umount it first, or discard the changes)",
                 mount.display()
+            )));
+        }
+        let mounted = commit.mounted_since().map_err(|error| Failure::serious(error.to_string()))?;
+        if let Some(mount) = mounted {
+            return Err(Failure::new(format!(
+                "nothing was committed: on '{}', in which the program changed something, something else is mounted now (umount it first, or name other files with --only)",
+                shown(&mount)
             )));
         }
         if let Some((path, error)) = commit.impossible() {
@@ -58,8 +71,8 @@ impl Run for Commit {
         if !self.force {
             refuse(context, &commit.conflicts())?;
         }
-        commit.apply(self.force)?;
-        overlay.remove()
+        let is_all = commit.apply(self.force)?;
+        if is_all { overlay.remove() } else { Ok(()) }
     }
 }
 

@@ -172,6 +172,8 @@ pub struct Shown {
     prefix: PathBuf,
     location: OsString,
     options: String,
+    /// The file and the line that say so; empty for `--map`.
+    origin: String,
 }
 
 impl crate::run::Run for Run {
@@ -179,6 +181,8 @@ impl crate::run::Run for Run {
     const EXITS: Exits = Exits::Program;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
+        let hint =
+            self.cow.as_ref().filter(|dir| dir.is_none()).map(|_| cow::hint(&self.command)).transpose()?;
         let overlay = self.overlay()?;
         let (mut seen, prefixes) = self.seen(context, overlay.as_ref())?;
         let audit = self.audit(context, &mut seen, &prefixes)?;
@@ -188,6 +192,7 @@ impl crate::run::Run for Run {
         };
         let via = self.via.with_urls(self.trees.urls)?;
         let urls = self.trees.urls_of(&prefixes);
+        let hint = hint.unwrap_or_default();
         let launch = Launch { prefixes, start };
         // By the gate, a program finds by itself that there is no local directory 'https:'.
         let gate = !self.no_gate && !self.trees.urls;
@@ -197,11 +202,12 @@ impl crate::run::Run for Run {
             let client = via::client(context, seen.trees(), Groups::UNKNOWN);
             Ok::<_, Failure>(View { prefixes: &launch.prefixes, urls, client, apart: apart.transpose()? })
         };
-        let (status, stored) = match begun {
-            Begun::Namespace(launched) => (serve(context, &seen, launched)?, Ok(())),
-            Begun::Seccomp(filtered) => via::answer_filtered(context, view()?, filtered, self.verbose)?,
-            Begun::Ptrace(traced) => via::answer_traced(context, view()?, traced, self.verbose)?,
+        let answered = match begun {
+            Begun::Namespace(launched) => serve(context, &seen, launched).map(|status| (status, Ok(()))),
+            Begun::Seccomp(filtered) => via::answer_filtered(context, view()?, filtered, self.verbose),
+            Begun::Ptrace(traced) => via::answer_traced(context, view()?, traced, self.verbose),
         };
+        let (status, stored) = answered.map_err(|failure| failure.and(&hint))?;
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         let prefix = |path: &str| prefix_of(&launch.prefixes, path);
         // What is lost is said. The status is that of the program, but for 0.
@@ -304,7 +310,7 @@ impl Trees {
             if all.iter().any(|known| known.prefix == prefix) {
                 return Err(Failure::serious(format!("--map names {} twice", prefix.display())));
             }
-            all.push(Shown { prefix, location, options: String::new() });
+            all.push(Shown { prefix, location, options: String::new(), origin: String::new() });
         }
         let usual = || outrigger_host::users_config().map(|config| config.join("outrigger/mounts"));
         let file = match &self.mounts {
@@ -329,9 +335,9 @@ impl Trees {
                 prefixes.push(Prefix { path, name: scheme.into() });
             }
         }
-        for (number, Shown { prefix, location, options }) in shown.iter().enumerate() {
+        for (number, Shown { prefix, location, options, origin }) in shown.iter().enumerate() {
             let name = format!("map-{number}");
-            map.add(&name, location, options);
+            map.add(&name, location, (options, origin));
             prefixes.push(Prefix { path: prefix.clone(), name: name.into() });
         }
         // A tree may stand in another one.
@@ -384,7 +390,8 @@ fn read(file: &Path) -> Result<Vec<Shown>, Failure> {
         .map_err(|error| Failure::serious(format!("'{shown}': {}", Error::from(error))))?;
     let mut lines: Vec<Shown> = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let wrong = |why: String| Failure::serious(format!("{shown}:{}: {why}", number + 1));
+        let origin = format!("{shown}:{}", number + 1);
+        let wrong = |why: String| Failure::serious(format!("{origin}: {why}"));
         let words = shell_words::split(line).map_err(|error| wrong(error.to_string()))?;
         let (prefix, location, options) = match &words[..] {
             [] => continue,
@@ -396,7 +403,7 @@ fn read(file: &Path) -> Result<Vec<Shown>, Failure> {
         if lines.iter().any(|line| line.prefix == prefix) {
             return Err(wrong(format!("a second '{}'", prefix.display())));
         }
-        lines.push(Shown { prefix, location: location.into(), options });
+        lines.push(Shown { prefix, location: location.into(), options, origin });
     }
     Ok(lines)
 }
@@ -541,12 +548,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("mounts");
         fs::write(&file, "# a comment\n\n/data host:/srv ro\n'/a b'  disk.img  # another\n").unwrap();
-        let shown = |prefix: &str, location: &str, options: &str| Shown {
+        let shown = |prefix: &str, location: &str, options: &str, line: u32| Shown {
             prefix: prefix.into(),
             location: location.into(),
             options: options.into(),
+            origin: format!("{}:{line}", file.display()),
         };
-        assert_eq!(read(&file).unwrap(), [shown("/data", "host:/srv", "ro"), shown("/a b", "disk.img", "")]);
+        let expected = [shown("/data", "host:/srv", "ro", 3), shown("/a b", "disk.img", "", 4)];
+        assert_eq!(read(&file).unwrap(), expected);
         for (text, why) in [
             ("/data\n", ":1: PREFIX"),
             ("\nrelative mem:\n", ":2: 'relative'"),

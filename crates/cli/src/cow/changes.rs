@@ -6,8 +6,10 @@
 
 use super::alike::Pair;
 use super::notes::Noted;
+use super::opened::Opened;
 use super::origin::{Origin, load};
 use super::overlay::{Overlay, failed, origins_of, upper_of};
+use crate::format::quote::{Quoting, Style};
 use crate::format::record::kind_word;
 use crate::status::Failure;
 use outrigger_core::FileKind;
@@ -19,7 +21,10 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+/// How paths are written in lines.
+static QUOTING: LazyLock<Quoting> = LazyLock::new(|| Quoting::new(Style::CMaybe));
 /// What names of the layer `union` begin with.
 const RESERVED: &[u8] = b".wh.";
 /// Hides all names of the real directory.
@@ -62,6 +67,8 @@ pub struct Changes {
     pub(super) linked: HashMap<(u64, u64), PathBuf>,
     /// What is known of hidden files.
     pub(super) origins: HashMap<PathBuf, Origin>,
+    /// Directories of this user's that had to be opened.
+    pub(super) opened: Opened,
     /// Temporary files of a commit that was interrupted, or that runs.
     unfinished: HashSet<PathBuf>,
 }
@@ -79,18 +86,22 @@ impl Became {
 }
 
 impl Change {
-    /// The line that tells it, without its end.
+    /// The line that tells it, without its end. A path with a control character or a double quote in it is a string of C.
     pub fn line(&self) -> Vec<u8> {
         let mut line = format!("{:<8} ", self.became.name()).into_bytes();
-        line.extend_from_slice(self.path.as_os_str().as_bytes());
         let (is, was) = self.kinds();
+        let mut path = self.path.as_os_str().as_bytes().to_vec();
+        if ![Became::Modified, Became::Replaced].contains(&self.became) && is.or(was) == Some("directory") {
+            path.push(b'/');
+        }
+        // A name must not make lines, also for a program that reads them.
+        line.extend_from_slice(&QUOTING.quote(&path));
         match self.became {
             Became::Modified => line.extend(format!(" ({})", self.what.join(", ")).bytes()),
             Became::Replaced => {
                 line.extend(format!(" ({} by {})", was.unwrap_or("?"), is.unwrap_or("?")).bytes())
             }
-            _ if is.or(was) == Some("directory") => line.push(b'/'),
-            _ => {}
+            Became::Added | Became::Removed => {}
         }
         line
     }
@@ -119,9 +130,11 @@ impl Changes {
     pub fn of(dir: &Path) -> Result<Self, Failure> {
         Overlay::is_own(dir)?;
         let unread = |error| failed("cannot read the overlay", dir, error);
+        let dir = &dir.canonicalize().map_err(unread)?;
         let origins = load(&origins_of(dir)).map_err(unread)?;
         let unfinished = Noted::load(dir).map_err(unread)?.unfinished();
-        let mut changes = Changes { origins, unfinished, ..Changes::default() };
+        let opened = Opened::of(dir);
+        let mut changes = Changes { origins, unfinished, opened, ..Changes::default() };
         let (upper, root) = (upper_of(dir), Path::new("/"));
         // Without one, nothing was changed, or all changes are applied.
         if let (Some(mine), Some(real)) = (found(&upper)?, found(root)?) {
@@ -150,12 +163,12 @@ impl Changes {
 
     /// Everything in two directories, of which the upper one shows what is in the real one if `merged`.
     fn directory(&mut self, path: &Path, upper: &Path, merged: bool) -> Result<(), Failure> {
-        let above = names(upper)?;
+        let above = self.names(upper)?;
         let merged = merged && !above.contains(OsStr::new(OPAQUE));
         let hidden = |name: &OsStr| above.contains(OsStr::from_bytes(&[RESERVED, name.as_bytes()].concat()));
         let mut all: BTreeSet<OsString> = above.iter().filter_map(|name| shown_name(name)).collect();
         if !merged {
-            all.extend(names(path)?);
+            all.extend(self.names(path)?);
         }
         for name in all {
             let (path, own) = (path.join(&name), upper.join(&name));
@@ -188,6 +201,11 @@ impl Changes {
             self.put(Became::Replaced, path, Some((own, mine)), Some(real), Vec::new());
             return if is_dir { self.added_in(path, own) } else { Ok(()) };
         }
+        // Their extended attributes are compared, too.
+        if is_dir {
+            self.open(own)?;
+            self.open(path)?;
+        }
         let pair = Pair { upper: (own, &mine), real: (path, &real), origin: self.origins.get(path) };
         let what = pair.differences().map_err(|error| failed("cannot compare", path, error))?;
         if !what.is_empty() {
@@ -205,7 +223,7 @@ impl Changes {
     }
 
     fn added_in(&mut self, path: &Path, own: &Path) -> Result<(), Failure> {
-        for name in names(own)?.iter().filter(|name| !name.as_bytes().starts_with(RESERVED)) {
+        for name in self.names(own)?.iter().filter(|name| !name.as_bytes().starts_with(RESERVED)) {
             let own = own.join(name);
             if let Some(mine) = found(&own)? {
                 self.added(&path.join(name), (&own, mine))?;
@@ -223,13 +241,26 @@ impl Changes {
     }
 
     fn removed_in(&mut self, path: &Path) -> Result<(), Failure> {
-        for name in names(path)? {
+        for name in self.names(path)? {
             let path = path.join(name);
             if let Some(real) = found(&path)? {
                 self.removed(path, real)?;
             }
         }
         Ok(())
+    }
+
+    /// What is in a directory.
+    fn names(&mut self, dir: &Path) -> Result<BTreeSet<OsString>, Failure> {
+        self.open(dir)?;
+        let names =
+            fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
+        names.map_err(|error| failed("cannot read", dir, error))
+    }
+
+    /// Lets this user look into a directory of theirs.
+    fn open(&mut self, dir: &Path) -> Result<(), Failure> {
+        self.opened.open(dir, 0o500).map_err(|error| failed("cannot look into", dir, error))
     }
 
     fn put(
@@ -252,11 +283,6 @@ fn shown_name(name: &OsStr) -> Option<OsString> {
         // The others say something about the directory itself.
         Some(hidden) => (!hidden.starts_with(RESERVED)).then(|| OsString::from_vec(hidden.to_vec())),
     }
-}
-
-fn names(dir: &Path) -> Result<BTreeSet<OsString>, Failure> {
-    let names = fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
-    names.map_err(|error| failed("cannot read", dir, error))
 }
 
 fn found(path: &Path) -> Result<Option<Metadata>, Failure> {

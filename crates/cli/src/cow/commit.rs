@@ -8,9 +8,10 @@
 
 use super::changes::{Became, Change, Changes};
 use super::make::{adorn, make};
-use super::notes::{Notes, clean, close, temporaries};
-use super::origin::Version;
-use super::overlay::{Overlay, failed, remove_tree};
+use super::notes::{Notes, clean, temporaries};
+use super::only::Only;
+use super::origin::{Recorder, Version};
+use super::overlay::{Overlay, commit_of, failed, origins_of, remove_tree};
 use super::place::{Place, leads_nowhere, open_dir};
 use super::preflight;
 use super::shown;
@@ -20,22 +21,25 @@ use outrigger_host::MountEntry;
 use rustix::fs::{OFlags, RenameFlags, fstat, syncfs};
 use rustix::io::Errno as Number;
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, Metadata, Permissions};
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The changes of an overlay on their way to the real files.
 pub struct Commit<'a> {
+    overlay: &'a Overlay,
     changes: Changes,
+    /// Whether there are changes that stay in the overlay.
+    is_part: bool,
+    /// The directories that names are changed in, by device and inode number: nothing else may have their paths then.
+    dirs: HashMap<PathBuf, (u64, u64)>,
     notes: Notes,
     /// Whether the overlay's side is taken where a real file was changed.
     force: bool,
     /// Files with several names, by device and inode number, whose attributes changed with another name.
     touched: HashSet<(u64, u64)>,
-    /// Directories that have all permissions of their owner for a while, and those that they had.
-    opened: HashMap<PathBuf, u32>,
     /// How many changes are applied, of how many.
     done: (usize, usize),
     /// Told what was done.
@@ -43,18 +47,24 @@ pub struct Commit<'a> {
 }
 
 impl<'a> Commit<'a> {
-    /// Finds out what is to be done.
+    /// Finds out what is to be done: all changes, or some of them.
     ///
     /// # Errors
-    /// A sentence about what cannot be read.
+    /// A sentence about what cannot be read, or what is no change.
     pub fn new(
-        overlay: &Overlay,
+        overlay: &'a Overlay,
+        only: &Only,
         tell: &'a mut dyn FnMut(&Change) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let dir = overlay.path();
         let notes = Notes::open(dir).map_err(|error| failed("cannot use the overlay", dir, error))?;
-        let (touched, opened) = (HashSet::new(), HashMap::new());
-        Ok(Commit { changes: Changes::of(dir)?, notes, force: false, touched, opened, done: (0, 0), tell })
+        let mut changes = Changes::of(dir)?;
+        only.all_found(&changes.list)?;
+        let all = changes.list.len();
+        changes.list.retain(|change| only.has(change));
+        let (is_part, dirs) = (changes.list.len() < all, parents(&changes.list));
+        let (force, touched, done) = (false, HashSet::new(), (0, 0));
+        Ok(Commit { overlay, changes, is_part, dirs, notes, force, touched, done, tell })
     }
 
     /// Real files that were changed since, and how.
@@ -79,6 +89,20 @@ impl<'a> Commit<'a> {
         Ok(MountEntry::all()?.into_iter().filter(is_in_the_way).map(|mount| mount.mountpoint).collect())
     }
 
+    /// The first directory that was another one when the program saw it, and that something was mounted on since, or on one above it.
+    ///
+    /// # Errors
+    /// When the table of mounts cannot be read.
+    pub fn mounted_since(&self) -> io::Result<Option<PathBuf>> {
+        let is_other = |mount: &MountEntry| {
+            let (path, origin) = (&mount.mountpoint, self.changes.origins.get(&mount.mountpoint));
+            let is_other =
+                origin.zip(fs::symlink_metadata(path).ok()).is_some_and(|(then, now)| !then.is_file(&now));
+            is_other && self.changes.list.iter().any(|change| change.path.starts_with(path))
+        };
+        Ok(MountEntry::all()?.into_iter().find(is_other).map(|mount| mount.mountpoint))
+    }
+
     /// The first change that this user can never make, and why.
     pub fn impossible(&self) -> Option<(&Path, io::Error)> {
         let mut all = self.changes.list.iter();
@@ -95,20 +119,35 @@ impl<'a> Commit<'a> {
         only_attributes && self.notes.noted.attributes.contains(&change.path)
     }
 
-    /// Applies everything, and stores it. With `force`, also where a real file is changed meanwhile.
+    /// Applies everything, and stores it. With `force`, also where a real file is changed meanwhile. `true`: the overlay has nothing else.
     ///
     /// # Errors
     /// A sentence about the first thing that could not be done. The overlay is as it was.
-    pub fn apply(mut self, force: bool) -> Result<(), Failure> {
+    pub fn apply(mut self, force: bool) -> Result<bool, Failure> {
         let changes = std::mem::take(&mut self.changes.list);
         (self.force, self.done) = (force, (0, changes.len()));
         let applied = self.steps(&changes);
-        let closed = self.opened.iter().try_for_each(|(path, mode)| {
-            close(path, *mode).map_err(|error| failed("cannot restore the permissions of", path, error))
-        });
+        let closed = self.changes.opened.close();
         let systems = applied?;
         closed?;
-        store(&systems)
+        store(&systems)?;
+        if self.is_part {
+            self.keep(&changes)
+                .map_err(|error| failed("cannot write to the overlay", self.overlay.path(), error))?;
+        }
+        Ok(!self.is_part)
+    }
+
+    /// Has the overlay know the versions that were made. What was noted of this commit says nothing about the next one.
+    fn keep(&self, changes: &[Change]) -> io::Result<()> {
+        let recorder = Recorder::open(&origins_of(self.overlay.path()))?;
+        for change in changes.iter().filter(|change| change.upper.is_some()) {
+            // In a directory that may not be looked into any more, a version that is not known is a conflict, if it changes again.
+            if let Ok(Some(real)) = Place::of(&change.path).and_then(|place| place.found()) {
+                recorder.is_copy(&change.path, &real)?;
+            }
+        }
+        gone(fs::remove_file(commit_of(self.overlay.path())))
     }
 
     /// All steps; the file systems that were changed.
@@ -181,14 +220,15 @@ impl<'a> Commit<'a> {
     fn reach(&mut self, path: &Path) -> io::Result<Place> {
         let place = Place::of(path)?;
         let dir = fs::metadata(place.dir())?;
-        let user = rustix::process::geteuid();
-        let (mode, above) = (dir.mode() & 0o7777, path.parent().unwrap_or(path));
-        if !user.is_root() && dir.uid() == user.as_raw() && mode & 0o700 != 0o700 {
-            self.notes.opens(above, mode)?;
-            self.opened.entry(above.to_owned()).or_insert(mode);
-            fs::set_permissions(place.dir(), Permissions::from_mode(mode | 0o700))?;
-        }
+        self.is_known(path, &dir)?;
+        self.changes.opened.open(path.parent().unwrap_or(path), 0o700)?;
         Ok(place)
+    }
+
+    /// Fails when the directory of a path is another one, as one that was mounted there meanwhile.
+    fn is_known(&self, path: &Path, dir: &Metadata) -> io::Result<()> {
+        let known = path.parent().and_then(|above| self.dirs.get(above));
+        if known.is_none_or(|known| *known == (dir.dev(), dir.ino())) { Ok(()) } else { Err(conflict()) }
     }
 
     /// Fails when the real file is not the one that was compared.
@@ -329,9 +369,11 @@ impl<'a> Commit<'a> {
         noted.map_err(unwritten)?;
         for change in dirs {
             let Some((upper, mine)) = &change.upper else { continue };
-            self.opened.remove(&change.path);
-            let place = Place::of(&change.path).map_err(moved);
-            let settled = place.and_then(|place| adorn(upper, mine, change.real.as_ref(), &place.path()));
+            self.changes.opened.forget(&change.path);
+            let settled = Place::of(&change.path).map_err(moved).and_then(|place| {
+                self.is_known(&change.path, &fs::metadata(place.dir())?)?;
+                adorn(upper, mine, change.real.as_ref(), &place.path())
+            });
             match is_settled_only(change) {
                 true => self.step(settled, change)?,
                 false => settled.map_err(|error| stopped(change, error, self.done))?,
@@ -359,6 +401,19 @@ impl<'a> Commit<'a> {
         let is_other = number.is_some_and(|number| [Number::EXIST, Number::NOTEMPTY].contains(&number));
         if is_other && !self.force { conflict() } else { error }
     }
+}
+
+/// The directories that are changed, and that are there.
+fn parents(changes: &[Change]) -> HashMap<PathBuf, (u64, u64)> {
+    let mut all = HashMap::new();
+    for dir in changes.iter().filter_map(|change| change.path.parent()) {
+        if !all.contains_key(dir)
+            && let Ok(found) = open_dir(dir, OFlags::PATH).and_then(|dir| Ok(fstat(dir)?))
+        {
+            all.insert(dir.to_owned(), (found.st_dev, found.st_ino));
+        }
+    }
+    all
 }
 
 /// Whether something else takes the place of a directory.

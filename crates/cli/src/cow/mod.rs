@@ -10,6 +10,8 @@
 //! | `commit.rs` | making the real files what the program saw |
 //! | `notes.rs` | what a commit notes before it does it |
 //! | `place.rs` | names of real files, reached without symbolic links |
+//! | `only.rs` | a part of the changes |
+//! | `opened.rs` | directories that get permissions for a while |
 //! | `make.rs` | copying one file of the overlay |
 
 mod alike;
@@ -17,6 +19,8 @@ mod changes;
 mod commit;
 mod make;
 mod notes;
+mod only;
+mod opened;
 mod origin;
 mod overlay;
 mod place;
@@ -24,6 +28,7 @@ mod preflight;
 
 pub use changes::{Change, Changes};
 pub use commit::Commit;
+pub use only::Only;
 pub use overlay::Overlay;
 
 use std::borrow::Cow;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `commit` notes before it does it, so that an interrupted commit can be repeated. A line each, on stable storage before it counts:
+//! What `commit`, and `diff`, note before they do it, so that an interrupted commit can be repeated. A line each, on stable storage before it counts:
 //!
 //! ```text
 //! temporary PATH       temporary names for this file may be in use
 //! attributes PATH      attributes of the real file are changed in place
 //! opened PATH MODE     the directory got all permissions of its owner for a while, and had MODE
+//! closed PATH          it has got those back
 //! ```
 
 use super::overlay::{commit_of, remove_tree};
 use super::place::{Place, leads_nowhere};
 use super::{read, written};
 use outrigger_core::hash::siphash13;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -29,7 +30,7 @@ pub struct Noted {
     pub temporary: HashSet<PathBuf>,
     /// Files whose attributes were being changed: their times say nothing.
     pub attributes: HashSet<PathBuf>,
-    opened: HashMap<PathBuf, u32>,
+    opened: BTreeMap<PathBuf, u32>,
 }
 
 /// The notes of a commit.
@@ -69,6 +70,7 @@ impl Noted {
             match (what, words.next().and_then(|mode| u32::from_str_radix(mode, 8).ok())) {
                 ("temporary", None) => drop(noted.temporary.insert(path)),
                 ("attributes", None) => drop(noted.attributes.insert(path)),
+                ("closed", None) => drop(noted.opened.remove(&path)),
                 // The first is that of the time before all attempts.
                 ("opened", Some(mode)) => drop(noted.opened.entry(path).or_insert(mode)),
                 _ => {}
@@ -90,17 +92,12 @@ impl Notes {
     /// # Errors
     /// Those of the calls.
     pub fn open(dir: &Path) -> io::Result<Self> {
-        let path = commit_of(dir);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path)?;
-        let text = fs::read(&path)?;
-        if text.last().is_some_and(|&last| last != b'\n') {
-            file.write_all(b"\n")?;
-        }
-        File::open(dir)?.sync_all()?;
+        let file = appended(dir)?;
         let mut noted = Noted::load(dir)?;
         noted.temporary.iter().try_for_each(|path| put_back(path))?;
         let opened = std::mem::take(&mut noted.opened);
-        opened.iter().try_for_each(|(path, mode)| close(path, *mode))?;
+        // Those in others first.
+        opened.iter().rev().try_for_each(|(path, mode)| close(path, *mode))?;
         Ok(Notes { file, noted })
     }
 
@@ -110,24 +107,47 @@ impl Notes {
     /// Those of writing the file.
     pub fn begin<'p>(&mut self, what: &str, paths: impl IntoIterator<Item = &'p Path>) -> io::Result<()> {
         let line = |path: &Path| format!("{what} {}\n", written(path.as_os_str().as_bytes()));
-        self.add(&paths.into_iter().map(line).collect::<String>())
+        add(&mut self.file, &paths.into_iter().map(line).collect::<String>())
     }
 
-    /// Notes the permissions of a directory that is about to get all of its owner's.
+    /// Notes the permissions of a directory that is about to get all of its owner's. Who only looks has no other notes.
     ///
     /// # Errors
     /// Those of writing the file.
-    pub fn opens(&mut self, path: &Path, mode: u32) -> io::Result<()> {
-        self.add(&format!("opened {} {mode:o}\n", written(path.as_os_str().as_bytes())))
+    pub fn opens(overlay: &Path, path: &Path, mode: u32) -> io::Result<()> {
+        let line = format!("opened {} {mode:o}\n", written(path.as_os_str().as_bytes()));
+        add(&mut appended(overlay)?, &line)
     }
 
-    fn add(&mut self, lines: &str) -> io::Result<()> {
-        if lines.is_empty() {
-            return Ok(());
-        }
-        self.file.write_all(lines.as_bytes())?;
-        self.file.sync_data()
+    /// Notes that a directory has got its permissions back. Without it they would be set once more.
+    ///
+    /// # Errors
+    /// Those of writing the file.
+    pub fn closes(overlay: &Path, path: &Path) -> io::Result<()> {
+        let line = format!("closed {}\n", written(path.as_os_str().as_bytes()));
+        appended(overlay)?.write_all(line.as_bytes())
     }
+}
+
+/// The file, to be written to at its end.
+fn appended(dir: &Path) -> io::Result<File> {
+    let path = commit_of(dir);
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path)?;
+    let text = fs::read(&path)?;
+    if text.last().is_some_and(|&last| last != b'\n') {
+        file.write_all(b"\n")?;
+    }
+    File::open(dir)?.sync_all()?;
+    Ok(file)
+}
+
+/// Has lines on stable storage.
+fn add(file: &mut File, lines: &str) -> io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    file.write_all(lines.as_bytes())?;
+    file.sync_data()
 }
 
 /// Gives a file its name back that has only the second temporary one.
@@ -184,7 +204,9 @@ mod tests {
         fs::create_dir(at(&there, 1)).unwrap();
         let mut interrupted = Notes::open(&dir).unwrap();
         interrupted.begin("temporary", [&*moved, &*there]).unwrap();
-        interrupted.opens(&moved, 0o500).unwrap();
+        Notes::opens(&dir, &moved, 0o500).unwrap();
+        Notes::opens(&dir, &there, 0o100).unwrap();
+        Notes::closes(&dir, &there).unwrap();
         fs::set_permissions(at(&moved, 1), Permissions::from_mode(0o700)).unwrap();
         let notes = Notes::open(&dir).unwrap();
         assert!(moved.is_dir() && !at(&moved, 1).exists() && at(&moved, 0).exists());

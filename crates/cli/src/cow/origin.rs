@@ -14,6 +14,7 @@ use outrigger_layer_union::Hides;
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -111,6 +112,11 @@ impl Origin {
         same && links && (then.ino, then.size, then.mtime) == (now.ino, now.size, now.mtime)
     }
 
+    /// Whether this is the file itself, in whatever version.
+    pub fn is_file(&self, now: &Metadata) -> bool {
+        self.version.ino == now.ino()
+    }
+
     /// Whether a directory in the overlay has the permissions and the owner it was copied with.
     pub fn is_dir_of(&self, copy: &Metadata) -> bool {
         let then = &self.version;
@@ -160,9 +166,21 @@ impl Recorder {
         Ok(Recorder(Mutex::new(file)))
     }
 
+    /// Notes that a file in the overlay is a copy of the real one, as it is now.
+    ///
+    /// # Errors
+    /// Those of writing the file.
+    pub(super) fn is_copy(&self, path: &Path, real: &Metadata) -> Result<()> {
+        self.line("copy", path.as_os_str().as_bytes(), &Version::of(real))
+    }
+
     fn add(&self, how: &str, path: &[Name], attr: &Attr) -> Result<()> {
         let path: Vec<u8> = path.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
-        let line = format!("{how} {} {}\n", Version::of_attr(attr).line(), written(&path));
+        self.line(how, &path, &Version::of_attr(attr))
+    }
+
+    fn line(&self, how: &str, path: &[u8], version: &Version) -> Result<()> {
+        let line = format!("{how} {} {}\n", version.line(), written(path));
         let mut file = lock(&self.0);
         let before = file.metadata().map_err(because)?.len();
         file.write_all(line.as_bytes()).map_err(|error| {

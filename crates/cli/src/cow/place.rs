@@ -5,9 +5,10 @@
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Metadata};
+use std::fs::{self, Metadata, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A name in a directory that is open.
@@ -23,6 +24,15 @@ pub struct Place {
 pub fn open_dir(path: &Path, how: OFlags) -> io::Result<OwnedFd> {
     let flags = how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
+}
+
+/// Sets the permissions of a file that is open, also of one that is open as a name only.
+///
+/// # Errors
+/// Those of chmod(2).
+pub fn set_mode(file: &OwnedFd, mode: u32) -> io::Result<()> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// Whether an error says that a path leads to no file now.

@@ -370,3 +370,94 @@ os.fchmod(file, 0o604); os.utime(file, (1, 1)); os.setxattr(file, 'user.k', b'v'
     assert_eq!(apart(&place, "here", script).ok(), "604 1\nv");
     assert_eq!(changes(&place, "here"), ["added    second"]);
 }
+
+pub fn a_part_of_the_changes_is_committed_and_the_rest_stays(via: &'static str) {
+    let Some(place) = place(via) else { return };
+    let script =
+        "echo mine >many/a; mkdir -p new/sub; echo x >new/sub/x; echo y >new/y; rm -r tree; chmod 700 empty";
+    apart(&place, "here", script).ok();
+    let said = place.run(&["commit", "kept", "--only", "here/none"]);
+    assert!(said.code == Some(1) && said.err.contains("no change is at or below"), "{said:?}");
+    let shown = place.run(&["diff", "kept", "--only", "here/new/sub"]);
+    let done = place.run(&["commit", "kept", "--only", "here/new/sub/x", "--only", "here/many"]);
+    assert_eq!((done.out.lines().count(), done.code), (4, Some(0)), "{done:?}");
+    assert_eq!((shown.out.lines().count(), shown.code), (3, Some(1)), "{shown:?}");
+    assert_eq!(fs::read_to_string(place.at("here/many/a")).unwrap(), "mine\n");
+    assert_eq!(fs::read_to_string(place.at("here/new/sub/x")).unwrap(), "x\n");
+    assert!(place.at("here/tree/one").exists() && !place.at("here/new/y").exists());
+    let left = changes(&place, "here");
+    assert_eq!(
+        (left.len(), &*left[0], &*left[1]),
+        (10, "modified empty (mode)", "added    new/y"),
+        "{left:?}"
+    );
+    // A program goes on with what is committed, and changes of others are noticed.
+    apart(&place, "here", "echo again >>many/a").ok();
+    place.file("here/new/sub/x", "theirs\n");
+    let said = place.run(&["commit", "kept"]);
+    assert!(said.code == Some(1) && said.err.contains("new/sub/x' was changed"), "{said:?}");
+    assert!(!said.err.contains("many/a"), "{said:?}");
+    place.run(&["commit", "kept", "--only", "here/many"]).ok();
+    assert_eq!(fs::read_to_string(place.at("here/many/a")).unwrap(), "mine\nagain\n");
+    place.run(&["commit", "--force", "kept"]).ok();
+    assert!(!place.at("here/tree").exists() && !place.at("kept").exists());
+    assert_eq!(fs::read_to_string(place.at("here/new/y")).unwrap(), "y\n");
+}
+
+pub fn a_name_makes_no_line_of_diff_or_commit(via: &'static str) {
+    let Some(place) = place(via) else { return };
+    apart(&place, "here", "echo x >\"$(printf 'a\\nremoved  etc')\"; mkdir \"$(printf 'b\\033')\"").ok();
+    let at = |name: &str| format!("added    \"{}/{name}\"", place.at("here").display());
+    let expected = [at("a\\nremoved  etc"), at("b\\033/")];
+    let shown = place.run(&["diff", "kept"]).out;
+    assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
+    let json = place.run(&["diff", "--json", "kept"]).out;
+    let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!(first["path"], format!("{}/a\nremoved  etc", place.at("here").display()));
+    assert_eq!(place.run(&["commit", "kept"]).ok(), shown);
+}
+
+pub fn directories_that_their_owner_may_not_look_into_are_shown_and_committed(via: &'static str) {
+    let Some(place) = place(via) else { return };
+    if !has("setpriv") || !has("unshare") {
+        return;
+    }
+    fs::copy(PROGRAM, place.at("program")).unwrap();
+    let script = format!(
+        "mkdir -p mine/d/in mine/e/in; echo old >mine/d/in/f; chmod 000 mine/e
+        ./program run --via {via} --cow=mine/kept -- sh -ec 'cd mine; echo new >d/in/f; chmod 000 d; chmod 700 e
+            mkdir -p n/s; echo x >n/s/f; chmod 600 n/s; chmod 000 n'
+        ./program diff mine/kept && exit 1; stat -c '%a %n' mine/e mine/kept/upper$PWD/mine/[den]
+        ./program commit mine/kept | wc -l; stat -c '%a %n' mine/[den]; ls mine"
+    );
+    place.file("script", &script);
+    let setup = "chmod 755 .; mkdir mine; chown nobody:nogroup mine; mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
+        exec setpriv --reuid nobody --regid nogroup --clear-groups --bounding-set=-all timeout 50 sh script";
+    let said = place.run_as("unshare", &["-m", "sh", "-ec", setup]);
+    let dir = place.at("").display().to_string();
+    let lines: Vec<String> = said.out.lines().map(|line| line.replace(&dir, "/")).collect();
+    let expected = [
+        "modified /mine/d (mode)",
+        "modified /mine/d/in/f (content, time)",
+        "modified /mine/e (mode)",
+        "added    /mine/n/",
+        "added    /mine/n/s/",
+        "added    /mine/n/s/f",
+        "0 mine/e",
+        "0 mine/kept/upper/mine/d",
+        "700 mine/kept/upper/mine/e",
+        "0 mine/kept/upper/mine/n",
+        "6",
+        "0 mine/d",
+        "700 mine/e",
+        "0 mine/n",
+        "d",
+        "e",
+        "n",
+    ];
+    assert_eq!(lines, expected, "{said:?}");
+    let read = |name: &str| fs::read_to_string(place.at(name)).unwrap();
+    assert_eq!((read("mine/d/in/f"), read("mine/n/s/f")), ("new\n".into(), "x\n".into()));
+    let inner = fs::metadata(place.at("mine/n/s")).unwrap();
+    assert_eq!(inner.permissions().mode() & 0o7777, 0o600);
+}

@@ -77,3 +77,41 @@ fn what_cannot_be_committed_is_refused_before_anything_is_done() {
         assert_eq!(said.err.matches(part).count(), count, "{said:?}");
     }
 }
+
+/// A program finds the directories `tree` and `many`; before the commit, something is mounted on `many`.
+#[test]
+fn what_was_mounted_after_the_program_is_not_written_to() {
+    let Some(place) = place("namespace") else { return };
+    let script = format!(
+        "cd here; {PROGRAM} run --cow=../kept -- sh -ec 'echo new >many/new; mkdir -p many/x/y; echo more >>tree/one'
+        mount -t tmpfs none many
+        if {PROGRAM} commit ../kept; then exit 1; fi; if {PROGRAM} commit --force ../kept; then exit 1; fi
+        ls -A many; cat tree/one; {PROGRAM} commit --only tree ../kept; ls -A many; umount many
+        {PROGRAM} commit ../kept; cat many/new"
+    );
+    let said = place.run_as("unshare", &["-m", "sh", "-ec", &script]);
+    let here = place.at("here").display().to_string();
+    let expected = [
+        "one",
+        "modified /tree/one (content, time)",
+        "added    /many/new",
+        "added    /many/x/",
+        "added    /many/x/y/",
+        "new",
+    ];
+    let lines: Vec<String> = said.out.lines().map(|line| line.replace(&here, "")).collect();
+    assert_eq!((&lines[..], said.code), (&expected.map(str::to_owned)[..], Some(0)), "{said:?}");
+    assert_eq!(said.err.matches("something else is mounted now").count(), 2, "{said:?}");
+}
+
+#[test]
+fn a_directory_behind_cow_without_an_equals_sign_is_no_program() {
+    let Some(place) = place("namespace") else { return };
+    for words in [&["here", "true"][..], &["kept", "--", "true"], &["kept", "true"]] {
+        let said = place.run(&[&["run", "--cow"], words].concat());
+        assert!(said.err.contains(&format!("--cow={}", words[0])), "{said:?}");
+        assert!([Some(125), Some(127)].contains(&said.code), "{said:?}");
+    }
+    let said = place.run(&["run", "--cow", "sh", "-c", "exit 3"]);
+    assert_eq!((&*said.err, said.code), ("", Some(3)));
+}

@@ -16,6 +16,7 @@ use crate::switches::{Given, Switch, Takes};
 use clap::Args;
 use pair::Differ;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
@@ -54,6 +55,13 @@ impl Table for DiffTable {
             Takes::Optional("NUM", "3"),
             "Show changes with NUM (3) lines of context",
         ),
+        Switch::with(
+            "only",
+            None,
+            Some("only"),
+            Takes::Value("PATH"),
+            "Of an overlay, show changes at or below PATH only",
+        ),
     ];
 }
 
@@ -68,6 +76,8 @@ struct Settings {
     report_identical: bool,
     /// Lines of context of the unified format; the normal one without.
     context: Option<usize>,
+    /// The part of an overlay that is shown.
+    only: Vec<PathBuf>,
 }
 
 impl Settings {
@@ -80,6 +90,7 @@ impl Settings {
             "brief" => self.brief = true,
             "recursive" => self.recursive = true,
             "report-identical-files" => self.report_identical = true,
+            "only" => self.only.push(PathBuf::from(&given.value)),
             "u" => self.context = Some(self.context.unwrap_or(3)),
             _ => {
                 let number = given.text();
@@ -111,8 +122,9 @@ impl Run for Diff {
             settings.take(given)?;
         }
         let (left, right) = match self.arguments.operands.as_slice() {
-            [left, right] => (left, right),
-            operands if overlay::is_meant(operands) => return overlay::show(context, operands.first()),
+            [left, right] if settings.only.is_empty() => (left, right),
+            [_, _] => return Err(usage("--only is for the overlay of `outrigger run --cow`".into())),
+            operands if overlay::is_meant(operands) => return overlay::show(context, operands.first(), &settings.only),
             [] => return Err(usage("missing operand after 'diff': without LOCATIONs it shows the overlay of `outrigger run --cow`, and there is none".into())),
             [only] => return Err(usage(format!("missing operand after {}: it is no overlay of `outrigger run --cow`, which could be shown alone", operand(only)))),
             [_, _, extra, ..] => return Err(usage(format!("extra operand {}", operand(extra)))),

@@ -3,11 +3,11 @@
 
 use crate::commands::commit::show as show_change;
 use crate::context::Context;
-use crate::cow::{Changes, Overlay};
+use crate::cow::{Changes, Only, Overlay};
 use crate::output::Output;
 use crate::status::{Failure, Status};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Whether one overlay is meant instead of two files.
 pub(super) fn is_meant(operands: &[OsString]) -> bool {
@@ -16,9 +16,11 @@ pub(super) fn is_meant(operands: &[OsString]) -> bool {
 }
 
 /// Shows the changes.
-pub(super) fn show(context: &Context, operand: Option<&OsString>) -> Result<(), Failure> {
+pub(super) fn show(context: &Context, operand: Option<&OsString>, only: &[PathBuf]) -> Result<(), Failure> {
     let dir = Overlay::dir(operand.map(Path::new))?;
-    let changes = Changes::of(&dir)?;
+    let only = Only::these(only)?;
+    let mut changes = Changes::of(&dir)?;
+    changes.list.retain(|change| only.has(change));
     let mut output = Output::new(context);
     for change in &changes.list {
         show_change(context, &mut output, change)?;

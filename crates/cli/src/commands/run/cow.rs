@@ -12,6 +12,8 @@ use outrigger_door_intercept::{Apart, Mountpoints, OneUser, Prefix, no_directory
 use outrigger_layer_permissions::Permissions;
 use outrigger_layer_union::{Options, Union};
 use rustix::process::getgroups;
+use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -54,6 +56,23 @@ pub(super) fn apart(context: &Context, overlay: &Overlay, tree: &Tree) -> Result
     let client = via::client(context, tree, Groups::of(&groups));
     let (dir, upper) = (overlay.path().to_owned(), overlay.upper());
     Ok(Apart { client, dir, upper, own_copies: OneUser::is_needed(), copies: overlay.copies()? })
+}
+
+/// What to add to an error of a program that cannot be started, after `--cow` without a directory: it may be one that was meant as such.
+///
+/// # Errors
+/// When it is none but a directory, or options of this command end behind it.
+pub(super) fn hint(command: &[OsString]) -> Result<String, Failure> {
+    let [first, second, ..] = command else { return Ok(String::new()) };
+    let written = || format!("an overlay is named with '=': --cow={}", first.display());
+    if second == "--" || Path::new(first).is_dir() {
+        return Err(Failure::serious(format!("'{}' is no program: {}", first.display(), written())));
+    }
+    let mut dirs =
+        env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
+    dirs.push(PathBuf::new());
+    let is_there = dirs.iter().any(|dir| dir.join(first).exists());
+    Ok(if is_there { String::new() } else { format!(" ({})", written()) })
 }
 
 /// The names in the root directory that the program sees, and directories for trees in it.

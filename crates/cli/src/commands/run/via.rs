@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::status::Failure;
 use crate::trees::Tree;
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use outrigger_client::{Client, Settings};
 use outrigger_core::{Credentials, Groups, Runtime};
 use outrigger_door_intercept::{
@@ -53,6 +54,13 @@ pub enum Begun {
 }
 
 impl Via {
+    /// Reads the name of a mechanism for a program that runs already: only one that is started can be traced.
+    pub fn for_attach() -> impl TypedValueParser<Value = Via> {
+        let all = Via::value_variants().iter().filter(|via| **via != Via::Ptrace);
+        let names = all.filter_map(ValueEnum::to_possible_value);
+        PossibleValuesParser::new(names).try_map(|name| <Via as ValueEnum>::from_str(&name, false))
+    }
+
     /// The mechanism where URLs may have to be names of files: for a namespace they are paths like others.
     pub fn with_urls(self, urls: bool) -> Result<Self, Failure> {
         match (self, urls) {

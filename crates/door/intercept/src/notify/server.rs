@@ -19,7 +19,7 @@ use crate::failed;
 use crate::kept::{DETACH, STORED};
 use crate::launch::Prefix;
 use crate::urls::Urls;
-use outrigger_client::{Client, Inode};
+use outrigger_client::{Asking, Client, Inode};
 use outrigger_core::{Errno, Result, SetAttrs};
 use rustix::process::geteuid;
 use std::collections::HashMap;
@@ -367,6 +367,7 @@ impl Server {
 
     /// The answer to a call.
     fn answer(self: &Arc<Self>, call: &Call, places: &mut Vec<Where>) -> Result<Reply> {
+        let _asking = Asking::for_process(call.pid);
         let process = Process { thread: call.pid.cast_signed() };
         let request = match Asked::of(call) {
             Ok(Some(request)) => request,
