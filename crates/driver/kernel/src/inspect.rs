@@ -44,7 +44,7 @@ const DISCS: [&str; 2] = ["iso9660", "udf"];
 /// more than a partition table; but a disc leaves room for one, and has both when it also starts from a USB stick.
 ///
 /// # Errors
-/// Those of opening and reading it, `EINVAL` when its partition table is damaged, and those of [`Disk::open`].
+/// Those of opening and reading it and the images it is based on, `EINVAL` when its partition table is damaged.
 pub fn inspect(path: &Path) -> Result<Inspection> {
     let medium = Disk::open(Held::shared(File::open(path)?), false)?;
     let size = medium.size();

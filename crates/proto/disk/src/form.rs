@@ -65,7 +65,7 @@ pub struct Others {
     pub extents: Vec<Other>,
     /// The image it is based on.
     pub below: Option<Other>,
-    /// What [`Form::identity`] says of that image, unless it was exchanged.
+    /// The identifier of that image, unless it was exchanged.
     pub identity: Option<String>,
 }
 
