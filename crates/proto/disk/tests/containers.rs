@@ -163,6 +163,20 @@ fn an_image_that_is_cut_off_is_an_error_and_never_other_content() {
 }
 
 #[test]
+fn a_compressed_grain_whose_sum_is_wrong_is_an_error() {
+    let Some(place) = Place::new() else { return };
+    place.convert("-O vmdk -o subformat=streamOptimized", "raw", "image");
+    let mut image = std::fs::read(place.at("image")).expect("a file");
+    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().expect("four bytes")) as usize;
+    // Behind the headers: the number of a sector, how many bytes follow, and these, with their sum at the end.
+    let grain = word(64) * 512;
+    let sum = grain + 12 + word(grain + 8) - 4;
+    image[sum] ^= 1;
+    let error = content(&disk(image).expect("it opens"), MOST).expect_err("it is damaged").to_string();
+    assert!(error.contains("a compressed grain"), "{error}");
+}
+
+#[test]
 fn no_damage_leads_out_of_the_file() {
     let Some(place) = Place::new() else { return };
     let mut number = 1_u64;

@@ -5,6 +5,7 @@ use super::{SECTOR, damaged, refused};
 use crate::bytes::{le16, le32, le64};
 use crate::container::{Tables, ends_within, piece};
 use crate::{Bytes, DiskError, Medium};
+use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::{
     TINFL_FLAG_PARSE_ZLIB_HEADER, TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF,
 };
@@ -161,7 +162,11 @@ impl Sparse {
             let data = piece(&*self.file, place + MARKER, length, "a grain").map_err(outside)?;
             let mut content = vec![0; self.grain as usize];
             let flags = TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF | TINFL_FLAG_PARSE_ZLIB_HEADER;
-            let filled = decompress(&mut DecompressorOxide::new(), &data, &mut content, 0, flags).2;
+            let (status, _, filled) =
+                decompress(&mut DecompressorOxide::new(), &data, &mut content, 0, flags);
+            if status != TINFLStatus::Done {
+                return Err(io::Error::other("the VMDK image is damaged: a compressed grain"));
+            }
             // The last one may end with the disk.
             content.truncate(filled);
             self.unpacked = Some((place, content));
