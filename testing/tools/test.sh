@@ -100,7 +100,7 @@ suite_kill() {
     fi
     check kill-build 1200 cargo build "${lock[@]}" --workspace "${which[@]}"
     check kill-tools 1200 testing/tools/test-programs.sh
-    check kill-table4 600 "$program" table4 --subject local --subject mem --rounds 6
+    check kill-table4 600 "$program" table4 --subject local --subject mem --rounds 4
     check kill-proxy 300 "$program" table4 --subject local-proxy --subject mem-proxy --rounds 2
     check kill-sftp 300 "$program" table4 --subject sftp --rounds 2 --operation create --operation mkdir --operation symlink \
         --operation rename --operation "rename over" --operation open --operation read --operation readdir --operation write \
