@@ -75,7 +75,7 @@ fn an_image_that_is_only_read_is_mounted() {
     place.run(&["umount", "m"]).ok();
 }
 
-/// An image that nobody vouches for must not make us open just any file.
+/// The names in an untrusted image lead only to files in its own directory or below.
 #[test]
 fn the_parts_of_an_image_are_beside_it() {
     let place = Place::new();

@@ -23,7 +23,7 @@
 //! | [`Authority`], [`FileOptions`] | how users name a server, and what they can choose |
 //! | [`Staging`] | writes in any order that become one object at the server |
 //! | [`NodeLocks`] | one request at a time for a file |
-//! | [`together`], [`pieces`] | several requests at once for one |
+//! | [`pieces`] | a range in pieces, each of which fits in one request |
 //! | [`RpcClient`], [`auth_sys`] | remote procedure calls to the programs of a server, and who makes them |
 //! | [`connect_reserved`], [`groups_of`] | by what servers tell whom they trust |
 #![forbid(unsafe_code)]
@@ -44,6 +44,7 @@ mod open_dirs;
 mod open_files;
 mod options;
 mod parts;
+mod pieces;
 mod pool;
 mod reconnect;
 mod reserved;
@@ -52,7 +53,6 @@ mod silly_rename;
 mod ssh;
 mod ssh_options;
 mod staging;
-mod together;
 mod transport;
 mod tree;
 mod uncommitted;
@@ -74,6 +74,7 @@ pub use open_files::{Closed, OpenFiles, OpenNotes, OwnWords, WasOpen};
 pub use options::{FILE_OPTIONS, FileOptions, file_option, unknown_file_option};
 pub use outrigger_toolkit_tls::keep_alive;
 pub use parts::Parts;
+pub use pieces::pieces;
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};
 pub use reserved::{connect_reserved, groups_of};
@@ -84,7 +85,6 @@ pub use silly_rename::{
 pub use ssh::{Carrier, SshCommand, SshProcess};
 pub use ssh_options::{command_words, for_ssh, is_dangerous_to_ssh, is_of_ssh, lasting_file, options_of_ssh};
 pub use staging::{Staged, StagedState, Staging};
-pub use together::{pieces, together};
 pub use transport::{
     Stream, Tls, connect_tcp, is_quiet, receive_lines, receive_message, send_message, send_staged, within,
 };

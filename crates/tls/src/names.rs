@@ -11,7 +11,7 @@ use x509_cert::ext::pkix::name::{DirectoryString, GeneralName};
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
 /// The names in a certificate: those of hosts, addresses, URIs and mail addresses first, and then common names, each once. Without names of other kinds,
-/// such as those of directories, and without what has a control character. Nobody is named by what is no certificate.
+/// such as those of directories, and without what has a control character. What is no certificate has no names.
 pub(crate) fn names(certificate: &[u8]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for name in read(certificate).unwrap_or_default() {

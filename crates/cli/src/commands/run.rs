@@ -181,8 +181,8 @@ impl crate::run::Run for Run {
     const EXITS: Exits = Exits::Program;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let hint =
-            self.cow.as_ref().filter(|dir| dir.is_none()).map(|_| cow::hint(&self.command)).transpose()?;
+        let unnamed = self.cow.as_ref().is_some_and(Option::is_none);
+        let hint = if unnamed { cow::hint(&self.command)? } else { String::new() };
         let overlay = self.overlay()?;
         let (mut seen, prefixes) = self.seen(context, overlay.as_ref())?;
         let audit = self.audit(context, &mut seen, &prefixes)?;
@@ -192,7 +192,6 @@ impl crate::run::Run for Run {
         };
         let via = self.via.with_urls(self.trees.urls)?;
         let urls = self.trees.urls_of(&prefixes);
-        let hint = hint.unwrap_or_default();
         let launch = Launch { prefixes, start };
         // By the gate, a program finds by itself that there is no local directory 'https:'.
         let gate = !self.no_gate && !self.trees.urls;

@@ -222,7 +222,7 @@ fn a_guarded_image_survives_its_workers() {
     }
 }
 
-/// An image that nobody vouches for must not make us open just any file.
+/// The names in an untrusted image lead only to files in its own directory or below.
 #[test]
 fn an_image_is_based_on_what_is_beside_it_only() {
     if !has_tools() {

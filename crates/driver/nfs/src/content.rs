@@ -6,6 +6,7 @@ use crate::exports::is_above;
 use crate::inner::{Inner, sent};
 use crate::unstable::{Kept, Writer};
 use bytes::Bytes;
+use futures_util::future::join_all;
 use outrigger_core::attr::{R_OK, W_OK, X_OK};
 use outrigger_core::ops::{Open, OpenFlags, Read, SetAttr, Write};
 use outrigger_core::reply::{Attrs, OpenHow, Opened, Ttl};
@@ -13,7 +14,7 @@ use outrigger_core::{BoxFuture, Credentials, Cx, Errno, FileKind, Groups, Handle
 use outrigger_proto_nfs3::nfs::{AccessArgs, ReadArgs, SetAttrArgs, procedure as nfs};
 use outrigger_proto_nfs3::types::{self, Access, FileHandle};
 use outrigger_proto_nfs3::xdr::rpc::Auth;
-use outrigger_toolkit_remote::{OwnWords, WasOpen, auth_sys, pieces, together};
+use outrigger_toolkit_remote::{OwnWords, WasOpen, auth_sys, pieces};
 use std::sync::Arc;
 
 /// So much content of one file that is not stored is committed by the write that makes it more, in bytes.
@@ -129,9 +130,7 @@ impl Inner {
             Box::pin(self.read_piece(auth, file, op.offset + at as u64, len))
         };
         let mut chunks = Vec::new();
-        for ((_, wanted), read) in
-            pieces(len, each).zip(together(pieces(len, each).map(read).collect()).await)
-        {
+        for ((_, wanted), read) in pieces(len, each).zip(join_all(pieces(len, each).map(read)).await) {
             let read = read?;
             let is_short = read.len() < wanted;
             chunks.push(read);
@@ -211,7 +210,7 @@ impl Inner {
             let piece = (offset + at as u64, data.slice(at..at + len));
             Box::pin(self.write_piece(file, kept, writer, piece))
         };
-        let outcomes = together(pieces(data.len(), each).map(write).collect()).await;
+        let outcomes = join_all(pieces(data.len(), each).map(write)).await;
         let mut done = 0;
         for ((_, len), outcome) in pieces(data.len(), each).zip(outcomes) {
             match outcome {

@@ -8,11 +8,10 @@ use crate::dialect::Listed;
 use crate::inner::{Inner, is_above};
 use crate::near::{Goal, LASTS, Trail};
 use crate::wire::Fault;
+use futures_util::future::join_all;
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
 use outrigger_core::{Attr, BoxFuture, Cx, Errno, Error, FileKind, Handle, Name, Node, Result};
-use outrigger_toolkit_remote::{
-    DIRENT, DIRENT_PLUS, KnownFile, Named, OpenDirs, Ordered, name_only, together,
-};
+use outrigger_toolkit_remote::{DIRENT, DIRENT_PLUS, KnownFile, Named, OpenDirs, Ordered, name_only};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -130,7 +129,7 @@ impl Inner {
             let find = |(_, item): &(u64, Item)| -> BoxFuture<'_, _> {
                 Box::pin(self.found(uid, node, item.clone()))
             };
-            for ((cookie, item), found) in part.iter().zip(together(part.iter().map(find).collect()).await) {
+            for ((cookie, item), found) in part.iter().zip(join_all(part.iter().map(find)).await) {
                 let entry = match found {
                     // The name was changed here meanwhile: the entry has no attributes, and the next lookup requests them.
                     Ok(found) => question

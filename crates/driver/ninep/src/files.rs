@@ -6,12 +6,13 @@ use crate::inner::Inner;
 use crate::opened::OpenFid;
 use crate::wire::{Fault, Fid, IO_MAX, Session, once};
 use bytes::{Bytes, BytesMut};
+use futures_util::future::join_all;
 use outrigger_core::ops::{Open, OpenFlags, Read, SetAttr, Write};
 use outrigger_core::reply::{Attrs, Opened, Ttl};
 use outrigger_core::{BoxFuture, Cx, Errno, FileKind, Handle, Node, Payload, Result, lock};
 use outrigger_proto_ninep::Tread;
 use outrigger_toolkit_remote::known::{Change, moment};
-use outrigger_toolkit_remote::{pieces, together};
+use outrigger_toolkit_remote::pieces;
 use std::sync::{Arc, Mutex};
 
 impl Inner {
@@ -54,7 +55,7 @@ impl Inner {
                 Box::pin(read_piece(&session, &file.fid, op.offset + at as u64, len))
             };
             let mut chunks = Vec::new();
-            let all = together(pieces(op.len as usize, file.each).map(read).collect()).await;
+            let all = join_all(pieces(op.len as usize, file.each).map(read)).await;
             for ((_, wanted), read) in pieces(op.len as usize, file.each).zip(all) {
                 let read: Bytes = read?;
                 let is_short = read.len() < wanted;
@@ -95,7 +96,7 @@ impl Inner {
             };
             let outcomes = match file.only_appends {
                 true => in_turn(pieces(data.len(), file.each).map(write)).await,
-                false => together(pieces(data.len(), file.each).map(write).collect()).await,
+                false => join_all(pieces(data.len(), file.each).map(write)).await,
             };
             let mut done = 0;
             for ((_, len), outcome) in pieces(data.len(), file.each).zip(outcomes) {

@@ -169,7 +169,7 @@ impl Inner {
         let Some(open) = open else { return Ok(()) };
         let (sender, answer) = oneshot::channel();
         self.runtime.spawn(Box::pin(async move {
-            // Nobody waits for the answer any more, perhaps.
+            // The receiver is dropped if the caller has given up.
             let _ = sender.send(open.fid.end().await);
         }));
         answer.await.unwrap_or(Ok(()))

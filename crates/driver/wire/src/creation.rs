@@ -8,6 +8,7 @@
 use crate::inner::{Inner, OpenFile, identity, own_cx};
 use crate::leases::{Kind, Nameless, Order};
 use crate::session::{Fault, Session};
+use futures_util::future::join_all;
 use outrigger_core::ops::{Create, Link, OpenFlags, Release, SetAttr, TmpFile};
 use outrigger_core::order::{Kind as Turns, Turn};
 use outrigger_core::paths::subjects;
@@ -16,7 +17,7 @@ use outrigger_core::{
     Added, BoxFuture, Cx, Effect, Errno, Error, FileKind, Handle, LockOwner, Name, Node, Reply, Request,
     Result, Runtime, SetAttrs, SetTime, Time, Traverse, Visit, lock,
 };
-use outrigger_toolkit_remote::{OwnWords, together};
+use outrigger_toolkit_remote::OwnWords;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -94,7 +95,7 @@ impl Inner {
                 all.push(Box::pin(session.lease(dir)));
             }
             all.extend((0..order.count).map(|_| ask()));
-            let mut replies = together(all).await.into_iter();
+            let mut replies = join_all(all).await.into_iter();
             let came = inner.runtime().monotonic();
             if order.lease {
                 let granted = matches!(replies.next(), Some(Ok(Reply::Done(()))));
@@ -184,7 +185,7 @@ impl Inner {
         let set = SetAttr { node, handle: Some(handle), attrs }.into();
         let set = session.ask_in_turn(cx, self.runtime(), set, Some(&turn));
         let all: Vec<BoxFuture<'_, Result<Reply, Fault>>> = vec![Box::pin(link), Box::pin(set)];
-        match together(all).await.swap_remove(0) {
+        match join_all(all).await.swap_remove(0) {
             Ok(Reply::Entry(entry)) => Ok(entry.node),
             Ok(Reply::Error(error)) => Err(error),
             Ok(_) => Err(Errno::EPROTO.because("what came is no entry")),

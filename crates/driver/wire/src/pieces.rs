@@ -3,10 +3,11 @@
 
 use crate::inner::Inner;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::Count;
 use outrigger_core::{BoxFuture, Cx, Errno, Payload, Reply, Result};
-use outrigger_toolkit_remote::{pieces, together};
+use outrigger_toolkit_remote::pieces;
 
 /// A line that carries so much in a moment carries the most that is read or written at once in a few of them.
 const FAST: usize = 128 << 10;
@@ -37,7 +38,7 @@ impl Inner {
             })
         };
         let mut read = Vec::new();
-        for piece in together(pieces(op.len as usize, each).map(ask).collect()).await {
+        for piece in join_all(pieces(op.len as usize, each).map(ask)).await {
             let (len, bytes) = piece?;
             let is_end = bytes.len() < len;
             read.push(bytes);
@@ -73,7 +74,7 @@ impl Inner {
             })
         };
         let mut written = 0;
-        for piece in together(pieces(data.len(), each).map(ask).collect()).await {
+        for piece in join_all(pieces(data.len(), each).map(ask)).await {
             match piece {
                 Ok((len, count)) => {
                     written += count;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a disk is in files: which form an image has, which other files it needs, and the disk that all of them make.
 //!
-//! The files of a disk are a list: the image, its extents, the image it is based on, the extents of that one, and so on. Whoever
-//! opens them asks [`Form::others`] of each image what follows it; [`open`] makes a disk of the list.
+//! The files of a disk are a list: the image, its extents, the image it is based on, the extents of that one, and so on.
+//! [`Form::others`] says of each image what follows it; [`open`] makes a disk of the list.
 
 use crate::qcow2::{Header, Qcow2};
 use crate::vdi::Vdi;

@@ -3,12 +3,14 @@
 
 #[path = "support/bounded.rs"]
 mod bounded;
+#[path = "support/tools.rs"]
+mod tools;
 
 use bounded::{Bounded, content, disk};
 use outrigger_proto_disk::form::{Form, Other, open};
 use outrigger_proto_disk::{Bytes, Medium};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+use tools::{Numbers, Place};
 
 /// The size of the disks, in bytes: several blocks of each form, and no multiple of any.
 const SIZE: usize = (9 << 20) + 512;
@@ -33,33 +35,15 @@ const FORMS: &[(&str, &str)] = &[
 ];
 
 /// A directory with a plain disk `raw`.
-struct Place(tempfile::TempDir);
+fn place() -> Option<Place> {
+    let place = Place::new()?;
+    std::fs::write(place.at("raw"), raw()).expect("a file");
+    Some(place)
+}
 
 impl Place {
-    /// None, said so, where the tools are missing.
-    fn new() -> Option<Self> {
-        if Command::new("qemu-img").arg("--version").output().is_err() {
-            println!("SKIPPED: needs qemu-img");
-            return None;
-        }
-        let place = Place(tempfile::tempdir().expect("a directory"));
-        std::fs::write(place.at("raw"), raw()).expect("a file");
-        Some(place)
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, program: &str, words: &[&str]) {
-        let output = Command::new(program).args(words).current_dir(self.0.path()).output().expect(program);
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {words:?}: {text}");
-    }
-
     fn convert(&self, options: &str, from: &str, to: &str) {
-        let words = ["convert"].into_iter().chain(options.split(' ')).chain([from, to]);
-        self.run("qemu-img", &words.collect::<Vec<_>>());
+        self.must(&format!("convert {options} {from} {to}"));
     }
 }
 
@@ -68,7 +52,7 @@ fn raw() -> Vec<u8> {
     (0..SIZE).map(|at| if (at >> 17) % 3 == 1 { 0 } else { (at / 7) as u8 }).collect()
 }
 
-/// The files of a disk, as whoever opens them finds them.
+/// The files of a disk, found as a program that opens the image finds them.
 fn files(path: &Path) -> Vec<(Form, Bytes)> {
     let read = |path: &Path| Bounded(std::fs::read(path).expect("a file"));
     let beside = |other: &Other| path.with_file_name(String::from_utf8_lossy(&other.name).into_owned());
@@ -87,7 +71,7 @@ fn whole(path: &Path) -> Vec<u8> {
 
 #[test]
 fn what_qemu_writes_is_read_byte_by_byte_the_same() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     let raw = raw();
     for (form, options) in FORMS {
         place.convert(options, "raw", "image");
@@ -111,7 +95,7 @@ fn what_qemu_writes_is_read_byte_by_byte_the_same() {
 
 #[test]
 fn images_are_based_on_images_of_any_form() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     place.convert("-O vmdk", "raw", "base.vmdk");
     place.convert("-O vdi", "raw", "base.vdi");
     place.convert("-O vpc -o force_size=on", "raw", "base.vhd");
@@ -123,18 +107,19 @@ fn images_are_based_on_images_of_any_form() {
         ("qcow2", "base.vdi", "vdi"),
         ("qcow2", "base.vhd", "vpc"),
     ] {
-        place.run("qemu-img", &["create", "-q", "-f", form, "-b", base, "-F", its, "top"]);
-        place.run("qemu-io", &["-f", form, "-c", "write -P 7 100k 300k", "top"]);
+        place.must(&format!("create -q -f {form} -b {base} -F {its} top"));
+        let (status, text) = place.run("qemu-io", &["-f", form, "-c", "write -P 7 100k 300k", "top"]);
+        assert_eq!(status, 0, "{text}");
         assert!(whole(&place.at("top")) == raw, "{form} on {base}");
     }
 }
 
 #[test]
 fn an_exchanged_base_is_noticed() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     place.convert("-O vmdk", "raw", "base");
-    place.run("qemu-img", &["create", "-q", "-f", "vmdk", "-b", "base", "-F", "vmdk", "top"]);
-    place.run("qemu-img", &["create", "-q", "-f", "vmdk", "base", "10M"]);
+    place.must("create -q -f vmdk -b base -F vmdk top");
+    place.must("create -q -f vmdk base 10M");
     let error = open(files(&place.at("top"))).err().expect("it is another one").to_string();
     assert!(error.contains("another one"), "{error}");
 }
@@ -146,7 +131,7 @@ fn single() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
 
 #[test]
 fn an_image_that_is_cut_off_is_an_error_and_never_other_content() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     for (_, options) in single() {
         place.convert(options, "raw", "image");
         let image = std::fs::read(place.at("image")).expect("a file");
@@ -164,7 +149,7 @@ fn an_image_that_is_cut_off_is_an_error_and_never_other_content() {
 
 #[test]
 fn a_compressed_grain_whose_sum_is_wrong_is_an_error() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = place() else { return };
     place.convert("-O vmdk -o subformat=streamOptimized", "raw", "image");
     let mut image = std::fs::read(place.at("image")).expect("a file");
     let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().expect("four bytes")) as usize;
@@ -178,12 +163,9 @@ fn a_compressed_grain_whose_sum_is_wrong_is_an_error() {
 
 #[test]
 fn no_damage_leads_out_of_the_file() {
-    let Some(place) = Place::new() else { return };
-    let mut number = 1_u64;
-    let mut next = |bound: usize| {
-        number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (number >> 33) as usize % bound
-    };
+    let Some(place) = place() else { return };
+    let mut numbers = Numbers(1);
+    let mut next = |bound| numbers.below(bound);
     std::fs::write(place.at("small"), &raw()[..3 << 20]).expect("a file");
     for (_, options) in single() {
         place.convert(options, "small", "image");

@@ -2,6 +2,9 @@
 //! qcow2 images against QEMU's own tools: what one side writes the other reads, and nothing that may happen to a writer
 //! makes an image of which `qemu-img check` finds more than lost clusters.
 
+#[path = "support/tools.rs"]
+mod tools;
+
 use outrigger_proto_disk::Medium;
 use outrigger_proto_disk::container::Container;
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
@@ -9,8 +12,8 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+use tools::{Numbers, Place};
 
 /// The size of the disks, in bytes; no multiple of most clusters.
 const SIZE: usize = (3 << 20) + 512;
@@ -76,45 +79,7 @@ impl Storage for Kept {
     }
 }
 
-/// Numbers that follow from a seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (self.0 >> 33) as usize % bound
-    }
-}
-
-/// A directory with images.
-struct Place(tempfile::TempDir);
-
 impl Place {
-    /// None, said so, where the tools are missing.
-    fn new() -> Option<Self> {
-        if Command::new("qemu-img").arg("--version").output().is_err() {
-            println!("SKIPPED: needs qemu-img");
-            return None;
-        }
-        Some(Place(tempfile::tempdir().expect("a directory")))
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn qemu(&self, words: &str) -> (i32, String) {
-        let mut command = Command::new("qemu-img");
-        let output = command.args(words.split(' ')).current_dir(self.0.path()).output().expect("qemu-img");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
-    }
-
-    fn must(&self, words: &str) {
-        let (status, text) = self.qemu(words);
-        assert_eq!(status, 0, "qemu-img {words}: {text}");
-    }
-
     /// What the disk in an image holds, by the tools.
     fn content(&self, name: &str, more: &str) -> Vec<u8> {
         self.must(&format!("convert {more}-O raw {name} out"));
@@ -332,14 +297,14 @@ fn a_writer_that_is_cut_off_leaves_lost_clusters_at_worst() {
             std::fs::copy(place.at("before"), place.at("image")).expect("a copy");
             let file = kept(&place.at("image")).file;
             left.iter().for_each(|change| apply(&file, change).expect("a change"));
-            let (status, text) = place.qemu("check image");
+            let (status, text) = place.run("qemu-img", &["check", "image"]);
             assert!(status == 0 || status == 3, "{form}: {round}: cut off after {at}: {text}");
             let mut disk = place.open("image", backing);
             let found = whole(&mut disk);
             // A program that goes on with it finds nothing that is in use twice.
             (0..5).for_each(|_| act(&mut disk, &mut copy, &mut numbers));
             disk.flush().expect("a flush");
-            let (status, text) = place.qemu("check image");
+            let (status, text) = place.run("qemu-img", &["check", "image"]);
             assert!(status == 0 || status == 3, "{form}: {round}: written after {at}: {text}");
             must_be_of_the_time(&found, &history, &changes, at);
         }

@@ -24,6 +24,14 @@ fn changed_elsewhere(client: &Client) -> Bytes {
     data
 }
 
+/// Opens the file, reads the head, and closes it.
+fn read_head(client: &Client, node: Node) -> Bytes {
+    let (handle, _) = open(client, node, OpenFlags::empty());
+    let head = read(client, node, handle, 0, HEAD);
+    client.close(node, handle, OpenFlags::empty());
+    head
+}
+
 /// Another client makes a file that takes all memory for content when it is read.
 fn has_large(client: &Client) {
     let other = Client::new(&client.sim, &client.tree, &[]);
@@ -35,9 +43,7 @@ fn has_large(client: &Client) {
 fn a_file_of_which_a_part_was_read_and_that_others_changed_is_read_anew() {
     let sim = Sim::new(1);
     let (client, node, data) = with_file(&sim, LEN, &[("read_ahead", "0")]);
-    let (handle, _) = open(&client, node, OpenFlags::empty());
-    assert_eq!(read(&client, node, handle, 0, HEAD), data.slice(..HEAD as usize));
-    client.close(node, handle, OpenFlags::empty());
+    assert_eq!(read_head(&client, node), data.slice(..HEAD as usize));
     let changed = changed_elsewhere(&client);
     assert!(
         read_all(&client, node, 65536) == (changed, false),
@@ -49,9 +55,7 @@ fn a_file_of_which_a_part_was_read_and_that_others_changed_is_read_anew() {
 fn a_writer_finds_no_pages_of_before_either() {
     let sim = Sim::new(2);
     let (client, node, _) = with_file(&sim, LEN, &[("read_ahead", "0")]);
-    let (handle, _) = open(&client, node, OpenFlags::empty());
-    read(&client, node, handle, 0, HEAD);
-    client.close(node, handle, OpenFlags::empty());
+    read_head(&client, node);
     let changed = changed_elsewhere(&client);
     let (handle, how) = open(&client, node, OpenFlags::READ_WRITE);
     assert!(!how.contains(OpenHow::KEEP_CACHE));
@@ -62,9 +66,7 @@ fn a_writer_finds_no_pages_of_before_either() {
 fn opening_a_file_of_which_a_part_is_known_takes_one_round_trip() {
     let sim = Sim::new(3);
     let (client, node, _) = with_file(&sim, LEN, &[("read_ahead", "0")]);
-    let (handle, _) = open(&client, node, OpenFlags::empty());
-    read(&client, node, handle, 0, HEAD);
-    client.close(node, handle, OpenFlags::empty());
+    read_head(&client, node);
     let before = client.elapsed();
     let (_, how) = open(&client, node, OpenFlags::empty());
     assert!(how.contains(OpenHow::KEEP_CACHE), "it is the same version");

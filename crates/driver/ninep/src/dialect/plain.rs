@@ -61,7 +61,7 @@ impl Session {
         let page = stats(data, self.dialect)
             .map_err(|error| Errno::EIO.because(format!("the server's listing: {error}")))?;
         let listed = page.into_iter().map(|told| {
-            // What makes no sense is an error for whoever asks about that file.
+            // An entry whose attributes cannot be decoded is listed without them; asking about that file gives the error.
             let attrs = stat::attrs(&told, self.dialect, &self.people).ok();
             let kind = attrs.as_ref().and_then(|attrs| convert::kind(attrs.mode).ok());
             Listed { name: told.name, ino: told.qid.path, kind, attrs: attrs.map(Box::new) }
