@@ -231,6 +231,8 @@ pub struct Abilities {
     pub in_order: bool,
     /// What was written to a file is stored as a whole when the file is closed, and closing what is not open is no error.
     pub whole_files: bool,
+    /// Why what was written to a file is lost may become known only when it is closed: [`Release`](crate::ops::Release) answers it.
+    pub refuses_at_close: bool,
     /// Files can be created asynchronously ([`crate::ops::OpenFlags::ASYNC_CREATE`]), and what is asked about their names later is answered as if
     /// they had been made.
     pub async_create: bool,
@@ -290,6 +292,7 @@ impl Abilities {
             initial_attrs: false,
             in_order: false,
             whole_files: false,
+            refuses_at_close: false,
             async_create: false,
             leases: false,
             attrs_may_fail: false,

@@ -314,7 +314,7 @@ impl Trees {
         let usual = || outrigger_host::users_config().map(|config| config.join("outrigger/mounts"));
         let file = match &self.mounts {
             Some(file) => Some(file.clone()),
-            None => usual().filter(|file| file.exists()),
+            None => usual().map(there).transpose()?.flatten(),
         };
         for line in file.as_deref().map(read).transpose()?.unwrap_or_default() {
             if !all.iter().any(|known| known.prefix == line.prefix) {
@@ -380,6 +380,14 @@ fn checked(prefix: &Path) -> Result<PathBuf, Failure> {
     }
     // Without what does not count, as two slashes.
     Ok(prefix.components().collect())
+}
+
+/// The file, if it is there. One that cannot be reached is no missing one: the program would work on other files than the user means.
+fn there(file: PathBuf) -> Result<Option<PathBuf>, Failure> {
+    let is_there = file.try_exists();
+    let is_there = is_there
+        .map_err(|error| Failure::serious(format!("'{}': {}", file.display(), Error::from(error))))?;
+    Ok(is_there.then_some(file))
 }
 
 /// The lines of a file with prefixes.

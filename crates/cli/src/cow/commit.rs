@@ -271,6 +271,8 @@ impl<'a> Commit<'a> {
         let [new, former] = temporaries(&change.path);
         let (new, former) = (place.sibling(&new)?, place.sibling(&former)?);
         let made = self.new_file(change, (upper, mine), &new.path());
+        // Another program may have given this name to a file of its own since the names were checked.
+        let is_ours = !made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists);
         let exchanged = made.and_then(|()| {
             within.iter().try_for_each(|inner| self.check(&Place::of(&inner.path).map_err(moved)?, inner))?;
             self.check(&place, change)?;
@@ -278,7 +280,7 @@ impl<'a> Commit<'a> {
         });
         let is_exchanged = exchanged.inspect_err(|_| {
             // The temporary file takes space that the next attempt may need.
-            let _ = remove_tree(&new.path());
+            let _ = is_ours.then(|| remove_tree(&new.path()));
         })?;
         let old = if is_exchanged { new } else { former };
         self.remove_former(&old, change, within).inspect_err(|_| {

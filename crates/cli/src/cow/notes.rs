@@ -188,6 +188,19 @@ pub fn clean(place: &Place, path: &Path) -> io::Result<()> {
     temporaries(path).iter().try_for_each(|name| remove_tree(&place.sibling(name)?.path()))
 }
 
+/// Undoes what an interrupted `commit` or `diff` of the overlay in a directory has left: files with temporary names, and directories that
+/// have too many permissions. Files that were committed stay as they are.
+///
+/// # Errors
+/// Those of the calls.
+pub fn undo(overlay: &Path) -> io::Result<()> {
+    let noted = Notes::open(overlay)?.noted;
+    noted.temporary.iter().try_for_each(|path| match Place::of(path) {
+        Err(error) if leads_nowhere(&error) => Ok(()),
+        place => clean(&place?, path),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,7 +226,8 @@ mod tests {
         assert!(there.is_file() && at(&there, 1).is_dir());
         assert_eq!(fs::metadata(&moved).unwrap().mode() & 0o7777, 0o500);
         assert_eq!(notes.noted.unfinished().len(), 4);
-        clean(&Place::of(&there).unwrap(), &there).unwrap();
-        assert!(!at(&there, 1).exists() && there.exists());
+        undo(&dir).unwrap();
+        assert!(!at(&there, 1).exists() && !at(&moved, 0).exists());
+        assert!(moved.is_dir() && fs::read(&there).unwrap() == b"new");
     }
 }

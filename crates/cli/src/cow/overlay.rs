@@ -9,6 +9,7 @@
 //! ```
 
 use super::make::adorn;
+use super::notes;
 use super::origin::{Recorder, load};
 use super::place::Place;
 use super::shown;
@@ -152,8 +153,9 @@ impl Overlay {
         fs::rename(fresh, upper)
     }
 
-    /// Removes everything but the upper tree.
+    /// Removes everything but the upper tree, and what an interrupted commit has left among the real files.
     fn clear(&self) -> io::Result<()> {
+        notes::undo(&self.dir)?;
         remove_tree(&self.dir.join(FORMER))?;
         [ORIGINS, COMMIT].into_iter().try_for_each(|name| gone(fs::remove_file(self.dir.join(name))))
     }

@@ -220,6 +220,9 @@ const SWITCHES: &[Switch] = &[
     (12, |tree| &mut tree.anonymous_io),
     (13, |tree| &mut tree.in_order),
     (14, |tree| &mut tree.leases),
+    (15, |tree| &mut tree.opens_streams),
+    (16, |tree| &mut tree.decides_at_open),
+    (17, |tree| &mut tree.refuses_at_close),
 ];
 const PERSISTENT: u16 = 1;
 const TIME_UNIT: u16 = 20;

@@ -8,7 +8,7 @@ use crate::fids::{File, Found};
 use crate::plain::Listing;
 use outrigger_core::ops::{self, Flush, OpenDir, OpenFlags, Release, ReleaseDir};
 use outrigger_core::reply::{OpenHow, Opened};
-use outrigger_core::{Cx, Errno, FileKind, Handle, LockOwner, OpCode, Result, lock};
+use outrigger_core::{Cx, Errno, FileKind, Handle, LockOwner, OpCode, Reply, Result, lock};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -81,8 +81,10 @@ impl Open {
             false => Ok(()),
         };
         self.is_closed = true;
-        export.service.call(cx, self.release()).await;
-        flushed
+        match export.service.call(cx, self.release()).await {
+            Reply::Error(error) if self.is_written.load(Relaxed) => flushed.and(Err(error)),
+            _ => flushed,
+        }
     }
 }
 

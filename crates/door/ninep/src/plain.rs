@@ -180,7 +180,11 @@ impl Asking {
         let mut data = BytesMut::new();
         loop {
             if listing.rest.is_empty() && !listing.is_at_end {
-                self.list(dir, open.handle, &mut listing, count).await?;
+                match self.list(dir, open.handle, &mut listing, count).await {
+                    // The client gets the names that are there; the next read answers the error.
+                    Err(_) if !data.is_empty() => break,
+                    listed => listed?,
+                }
             }
             let Some(next) = listing.rest.front() else { break };
             if data.len() + next.len() > count as usize {
@@ -351,6 +355,9 @@ impl Asking {
             return Err(Errno::EINVAL.because("a file stays of its kind"));
         }
         let number = |number: Option<u32>| number.filter(|&number| number != u32::MAX);
+        if dialect == Dialect::Plain && !(stat.uid.is_empty() && stat.muid.is_empty()) {
+            return Err(Errno::EPERM.because("9P2000 cannot change the owner of a file"));
+        }
         let gid = match number(stat.n_gid) {
             None if !stat.gid.is_empty() => {
                 let known = self.session.shared.users.group_number(&stat.gid);

@@ -336,9 +336,10 @@ impl Connection {
         }
         let (shared, session) = (&self.shared, self.member.session);
         let _visit = self.visit(self.about(cx, &request).await).await;
-        if let Some(watch) = &shared.watch {
-            watch.begins(&shared.service, cx, &request).await;
-        }
+        let running = match &shared.watch {
+            Some(watch) => Some(watch.begins(&shared.service, cx, &request).await),
+            None => None,
+        };
         let mut reply = shared.service.call(cx, request.clone()).await;
         let leased = shared.leases.of_others(session, told(&reply));
         if !leased.is_empty() && request.class() == Class::Query {
@@ -347,9 +348,11 @@ impl Connection {
             let _visit = self.visit(leased).await;
             reply = shared.service.call(cx, request.clone()).await;
         }
-        if let Some(watch) = &shared.watch {
-            watch.ended(&request, &reply);
+        if let Some(running) = running {
+            running.ended(&reply);
         }
+        // Before the reply: who hears of the change from its maker finds it announced.
+        shared.hub.changed(session, &request, &reply);
         if let Err(why) = self.member.known.note(&request, &reply) {
             let returns = Asked::of(&request).returns(&reply);
             for request in returns {
@@ -357,8 +360,6 @@ impl Connection {
             }
             return Reply::Error(why);
         }
-        // Before the reply: who hears of the change from its maker finds it announced.
-        shared.hub.changed(session, &request, &reply);
         reply
     }
 
@@ -371,7 +372,10 @@ impl Connection {
         let cred = self.shared.one_user.clone().unwrap_or(Credentials::ROOT);
         let cx = self.context(cred, None, Cancel::default());
         for request in self.member.known.end() {
-            self.shared.service.call(&cx.aside(), request).await;
+            let op = request.op();
+            if let Reply::Error(error) = self.shared.service.call(&cx.aside(), request).await {
+                tracing::warn!(%error, op = op.name(), "what a client had open when its connection ended was not given back");
+            }
         }
     }
 }

@@ -76,6 +76,35 @@ fn places(request: &Request) -> Vec<Place> {
     names.collect::<Vec<_>>().into_iter().chain(files).collect()
 }
 
+/// A request that runs. Dropped before it has ended, as after a panic in the tree, it counts as made.
+pub(crate) struct Running<'w> {
+    watch: &'w Watch,
+    places: Vec<Place>,
+    was_refused: bool,
+}
+
+impl Running<'_> {
+    /// It has been made, or was refused.
+    pub(crate) fn ended(mut self, reply: &Reply) {
+        self.was_refused = reply.error().is_some();
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut own = lock(&self.watch.own);
+        let now = (Instant::now(), own.readings);
+        for place in self.places.drain(..) {
+            let Some(change) = own.places.get_mut(&place) else { continue };
+            change.running = change.running.saturating_sub(1);
+            change.ended = now;
+            if change.running == 0 && self.was_refused {
+                own.places.remove(&place);
+            }
+        }
+    }
+}
+
 #[derive(Default)]
 struct Watched {
     dirs: HashMap<i32, Node>,
@@ -121,34 +150,30 @@ impl Watch {
 
     /// A request is about to be made: watches the directory in which it looks for names, so that no later change is missed, and notes
     /// what it changes.
-    pub(crate) async fn begins(&self, service: &Arc<dyn Service>, cx: &Cx, request: &Request) {
-        for place in places(request) {
-            let mut own = lock(&self.own);
-            let ended = (Instant::now(), own.readings);
-            if own.places.len() < OWN_MAX || own.places.contains_key(&place) {
-                own.places.entry(place).or_insert(Change { running: 0, ended }).running += 1;
-            }
-        }
+    pub(crate) async fn begins(&self, service: &Arc<dyn Service>, cx: &Cx, request: &Request) -> Running<'_> {
+        let running = self.running(request);
         let looks =
             matches!(request.op().reply(), "Entry" | "Entries" | "Created" | "Dirents" | "DirentsPlus");
         let dir = subjects(&mut request.clone()).last().map(|subject| subject.node).filter(|_| looks);
         if let Some(dir) = dir.filter(|dir| self.wants(*dir)) {
             self.add(service, cx, dir).await;
         }
+        running
     }
 
-    /// It has been made, or was refused.
-    pub(crate) fn ended(&self, request: &Request, reply: &Reply) {
-        for place in places(request) {
-            let mut own = lock(&self.own);
-            let now = (Instant::now(), own.readings);
-            let Some(change) = own.places.get_mut(&place) else { continue };
-            change.running = change.running.saturating_sub(1);
-            change.ended = now;
-            if change.running == 0 && reply.error().is_some() {
-                own.places.remove(&place);
+    /// Notes what a request changes, as far as there is room.
+    fn running(&self, request: &Request) -> Running<'_> {
+        let mut own = lock(&self.own);
+        let mut noted = places(request);
+        noted.retain(|place| {
+            let has_room = own.places.len() < OWN_MAX || own.places.contains_key(place);
+            if has_room {
+                let ended = (Instant::now(), own.readings);
+                own.places.entry(place.clone()).or_insert(Change { running: 0, ended }).running += 1;
             }
-        }
+            has_room
+        });
+        Running { watch: self, places: noted, was_refused: false }
     }
 
     fn is_own(&self, node: Node, name: Option<&Name>) -> bool {
@@ -171,7 +196,10 @@ impl Watch {
         match inotify::add_watch(self.events.get_ref(), &path, flags) {
             Ok(number) => {
                 let mut watched = lock(&self.watched);
-                watched.dirs.insert(number, dir);
+                // The same directory under another node number, as after it was forgotten.
+                if let Some(before) = watched.dirs.insert(number, dir) {
+                    watched.numbers.remove(&before);
+                }
                 watched.numbers.insert(dir, number);
             }
             Err(rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM) => {
@@ -224,6 +252,7 @@ impl Watch {
                 // Below another directory it has another path: it is watched again when it is looked at.
                 watched.dirs.remove(&event.wd());
                 watched.numbers.remove(&dir);
+                watched.is_full = false;
                 let _ = inotify::remove_watch(self.events.get_ref(), event.wd());
             }
             events.insert(match event.file_name() {

@@ -263,6 +263,10 @@ impl DavHost {
         match (source.is_dir, target.is_dir) {
             (false, true) => Err(Errno::EISDIR.into()),
             (true, false) => Err(Errno::ENOTDIR.into()),
+            // For another reason it would be refused again, with the directory gone.
+            (true, true) if refused.status != StatusCode::PRECONDITION_FAILED => {
+                Err(Fault::Refused(refused))
+            }
             (true, true) => {
                 self.remove_dir(to).await?;
                 self.give_name(&source, paths, None).await

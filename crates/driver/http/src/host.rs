@@ -8,7 +8,8 @@ use outrigger_proto_http::{Index, Indexed, Part, Unfit, Url};
 use outrigger_toolkit_remote::{
     Begun, FileServer, Found, Listing, Parts, Readings, Refusal, Version, repeated, within,
 };
-use reqwest::{Method, StatusCode};
+use reqwest::header::TRANSFER_ENCODING;
+use reqwest::{Method, StatusCode, Version as HttpVersion};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -142,7 +143,13 @@ impl Host {
         let no_index =
             || Errno::EIO.because(format!("the server sends no index of the directory, but {kind:?}"));
         let index = match () {
-            () if kind.contains("html") => Index::of_html(base, &page),
+            () if kind.contains("html") => {
+                if !ends(&answer) && !is_whole(&page) {
+                    let why = "the index of the directory ends in the middle: the connection was lost";
+                    return Err(Errno::EIO.because(why).into());
+                }
+                Index::of_html(base, &page)
+            }
             () if kind.contains("json") => Index::of_json(&page).ok_or_else(no_index)?,
             () => return Err(no_index().into()),
         };
@@ -151,7 +158,7 @@ impl Host {
         Ok(Listing { names: names.collect(), odd: index.odd })
     }
 
-    /// The whole content of an answer that is an index page. That all of it has come is seen to by the library.
+    /// The content of an answer that is an index page. The library sees to it that all of it has come, if the answer says where it ends.
     pub(crate) async fn page(&self, answer: &mut Answer) -> Result<BytesMut, Fault> {
         let mut page = BytesMut::new();
         while let Some(piece) = self.piece(answer).await? {
@@ -303,4 +310,19 @@ fn found(Indexed { name, is_dir, size, modified, .. }: Indexed) -> Found {
     let kind = if is_dir { FileKind::Directory } else { FileKind::Regular };
     let (size, modified) = size.zip(modified).unzip();
     Found { name: name.into(), size: size.filter(|_| !is_dir), modified, ..Found::new(kind) }
+}
+
+/// Whether an answer says where its content ends. Else it ends with the connection, also with one that is lost.
+fn ends(answer: &Answer) -> bool {
+    let response = &answer.response;
+    answer.told.length.is_some()
+        || response.headers().contains_key(TRANSFER_ENCODING)
+        || response.version() > HttpVersion::HTTP_11
+}
+
+/// Whether a page has the end that all pages of indexes have.
+fn is_whole(page: &[u8]) -> bool {
+    const END: &[u8] = b"</html>";
+    let page = page.trim_ascii_end();
+    page.len().checked_sub(END.len()).is_some_and(|at| page[at..].eq_ignore_ascii_case(END))
 }

@@ -140,6 +140,12 @@ fn answer(stream: &mut TcpStream, asked: &Asked, count: usize) -> Option<()> {
             asked,
             "<a href=\"good\">g</a><a href=\"..%2F..%2Fetc\">e</a><a href=\"../up\">u</a>",
         ),
+        "/index-cut/" => send(stream, asked, "200 OK|Content-Type: text/html|Connection: close", b"<a href=x>x</a>")
+            .and(None),
+        "/closed/" => {
+            let page = b"<html><a href=x>x</a></HTML>\n";
+            send(stream, asked, "200 OK|Content-Type: text/html|Connection: close", page).and(None)
+        }
         "/text/" => send(stream, asked, "200 OK|Content-Type: text/plain|Content-Length: 1", b"x"),
         "/endless/" => {
             send(stream, asked, "200 OK|Content-Type: text/html", b"")?;
@@ -169,7 +175,7 @@ fn leads(stream: &mut TcpStream, asked: &Asked) -> Option<()> {
         "/on" => format!("302 Found|Location: /on/{}|Content-Length: 0", number + 1),
         "/port" => format!("302 Found|Location: http://127.0.0.1:{number}/good|Content-Length: 0"),
         "/status" => format!("{number} Refused|Content-Length: 0"),
-        _ if matches!(asked.path.as_str(), "/names" | "/text" | "/endless") => {
+        _ if matches!(asked.path.as_str(), "/names" | "/index-cut" | "/closed" | "/text" | "/endless") => {
             format!("301 Moved|Location: {}/|Content-Length: 0", asked.path)
         }
         _ => "404 Not Found|Content-Length: 0".to_owned(),
@@ -248,6 +254,15 @@ fn index_pages_of_hostile_servers_are_bounded_and_lead_nowhere() {
     assert_eq!(errno(names(&client, "/endless")), Errno::EFBIG);
     let error = names(&client, "/text").unwrap_err();
     assert!(error.errno == Errno::EIO && error.to_string().contains("text/plain"), "{error}");
+}
+
+#[test]
+fn an_index_that_ends_with_the_connection_is_whole_only_if_the_page_has_its_end() {
+    let server = Server::start();
+    let client = server.client(&[]);
+    let error = names(&client, "/index-cut").unwrap_err();
+    assert!(error.errno == Errno::EIO && error.to_string().contains("ends in the middle"), "{error}");
+    assert_eq!(names(&client, "/closed").unwrap().len(), 1);
 }
 
 #[test]

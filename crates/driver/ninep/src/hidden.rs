@@ -60,7 +60,11 @@ impl Inner {
         uid: u32,
         (dir, name): (Node, &Name),
     ) -> Result<Option<(Node, Option<Name>)>> {
-        let Ok(Some(node)) = self.has_only(uid, (dir, name)).await else { return Ok(None) };
+        let node = match self.has_only(uid, (dir, name)).await {
+            Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+            found => found?,
+        };
+        let Some(node) = node else { return Ok(None) };
         let link = async |aside: &Name| {
             let changing = self.begin(Some(node), Change::Attrs);
             let linked = self.with(uid, |session| async move {

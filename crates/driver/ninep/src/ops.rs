@@ -66,6 +66,7 @@ impl Driver for NineP {
             identity: Identity::ByPath,
             cookies_by_name: true,
             close_to_open: true,
+            refuses_at_close: true,
             decides_at_open: self.0.asks_as_each(),
             attrs_may_fail: !is_linux,
             time_unit: if is_linux { 1 } else { 1_000_000_000 },

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// The most content in one message, in bytes.
 pub(crate) const IO_MAX: u32 = 1 << 20;
@@ -115,6 +116,7 @@ pub(crate) struct Session {
     msize: u32,
     fids: Mutex<Fids>,
     room: Arc<Semaphore>,
+    patience: Duration,
     /// The roots of trees, by user and name; for as long as the connection is there.
     roots: Mutex<HashMap<(u32, Vec<u8>), u32>>,
     /// Whether a request for what a walk leads to, sent right behind the walk, finds it done.
@@ -224,6 +226,7 @@ impl Session {
             msize,
             fids: Mutex::default(),
             room: Arc::new(Semaphore::new(FIDS)),
+            patience: limit,
             roots: Mutex::default(),
             is_in_order: AtomicBool::new(true),
             lacks_at: AtomicBool::new(false),
@@ -238,7 +241,11 @@ impl Session {
 
     /// A fid that stands for nothing yet.
     pub(crate) async fn fid(self: &Arc<Self>) -> Result<Fid, Fault> {
-        let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| Errno::ENFILE)?;
+        let room = timeout(self.patience, Arc::clone(&self.room).acquire_owned()).await;
+        let Ok(Ok(room)) = room else {
+            let why = format!("{FIDS} files of the server are in use at once, which is the most");
+            return Err(Errno::ENFILE.because(why).into());
+        };
         let number = lock(&self.fids).take();
         Ok(Fid { session: Arc::clone(self), number, is_known: AtomicBool::new(false), _room: room })
     }

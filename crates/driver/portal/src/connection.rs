@@ -9,7 +9,7 @@ use outrigger_core::{Cancel, Cx, Errno, Error, Result, Runtime, lock};
 use rustix::event::PollFlags;
 use std::fs::File;
 use std::future::{Future, ready};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -167,7 +167,7 @@ impl Connection {
     pub(crate) async fn write(&self, cx: &Cx, data: Bytes, runtime: &dyn Runtime) -> Result<u64> {
         if let Some(file) = &self.file {
             let file = Arc::clone(file);
-            return aside(runtime, move || Ok((&*file).write_all(&data).map(|()| data.len() as u64)?)).await;
+            return aside(runtime, move || write(&file, &data)).await;
         }
         let Some(writing) = &self.writing else { return Err(Errno::EBADF.into()) };
         let mut writer = self.unless_given_up(cx, writing.lock()).await?;
@@ -188,6 +188,16 @@ impl Connection {
             Ok(Err(error)) => Err(error.into()),
             Ok(Ok(())) | Err(_) => Ok(done as u64),
         }
+    }
+
+    /// Has what was written to a file of this machine on stable storage; a stream has none.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub(crate) async fn sync(&self, data_only: bool, runtime: &dyn Runtime) -> Result<()> {
+        let Some(file) = self.file.clone() else { return Ok(()) };
+        let synced = move || if data_only { file.sync_data() } else { file.sync_all() };
+        aside(runtime, move || Ok(synced()?)).await
     }
 
     /// The outcome of `work`, which is asked once only where the program that opened the file does not wait.
@@ -308,4 +318,19 @@ impl Connection {
             process.has_ended(self.linger).await;
         }
     }
+}
+
+/// Writes to a file, and answers how much of the data it has: less than all when an error follows.
+fn write(mut file: &File, data: &[u8]) -> Result<u64> {
+    let mut done = 0;
+    while done < data.len() {
+        match file.write(&data[done..]) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done as u64)
 }

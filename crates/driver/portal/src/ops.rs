@@ -142,7 +142,7 @@ impl Driver for Portal {
     }
 
     async fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
-        self.files.get(op.handle).map(drop)
+        self.files.get(op.handle)?.sync(op.data_only, &*self.runtime).await
     }
 
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {

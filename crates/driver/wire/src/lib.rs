@@ -134,7 +134,7 @@ impl Wire {
         Inner::connect(to, options, runtime, keep).await.map(|inner| Wire(Arc::new(inner)))
     }
 
-    /// Closing waits for nothing, but where files are stored as a whole when they are closed.
+    /// Closing waits for nothing, but where what was written may be refused by it.
     fn release<'a>(&'a self, cx: &'a Cx, op: Release) -> Answer<'a> {
         let inner = &self.0;
         let Some((session, handle, node)) = inner.close(op.handle) else {
@@ -142,7 +142,8 @@ impl Wire {
         };
         let Some(theirs) = session.numbers.theirs(node) else { return Answer::Ready(Reply::Done(())) };
         let request: Request = Release { node: theirs, handle, ..op.clone() }.into();
-        if !(inner.abilities.whole_files && op.flags.writes()) {
+        let may_fail = inner.abilities.whole_files || inner.abilities.refuses_at_close;
+        if !(may_fail && op.flags.writes()) {
             session.tell(cx, request);
             inner.let_go(cx, node);
             return Answer::Ready(Reply::Done(()));

@@ -4,9 +4,12 @@
 use outrigger_core::{Node, Notice, lock};
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Of so many nodes a notice is remembered that came before the reply which tells of them was read.
 const DOUBTED: usize = 1 << 10;
+/// With more of them all replies are doubted for so long: each that was on its way has been read then.
+const ALL_DOUBTED: Duration = Duration::from_secs(600);
 
 /// A node of the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +29,24 @@ struct State {
     ours: HashMap<Node, Node>,
     /// Nodes of theirs that were not known when a notice about them came.
     doubted: HashSet<Node>,
-    /// There were more than are remembered.
-    all_doubted: bool,
+    /// There were more than are remembered: until when every reply is doubted.
+    all_doubted: Option<Instant>,
+}
+
+impl State {
+    /// What they call by this number.
+    fn ours(&self, theirs: Node) -> Option<Node> {
+        if theirs == Node::ROOT { Some(Node::ROOT) } else { self.ours.get(&theirs).copied() }
+    }
+
+    /// Remembers a notice about a node that is not known.
+    fn doubt(&mut self, theirs: Node) {
+        if self.doubted.len() >= DOUBTED {
+            self.doubted.clear();
+            self.all_doubted = Some(Instant::now() + ALL_DOUBTED);
+        }
+        self.doubted.insert(theirs);
+    }
 }
 
 impl Numbers {
@@ -41,17 +60,15 @@ impl Numbers {
 
     /// What they call by this number.
     pub(crate) fn ours(&self, theirs: Node) -> Option<Node> {
-        if theirs == Node::ROOT {
-            return Some(Node::ROOT);
-        }
-        lock(&self.0).ours.get(&theirs).copied()
+        lock(&self.0).ours(theirs)
     }
 
     /// They have told of a node, and counted a reference. Answers whether it has changed since the reply was made, and what they called it
     /// before, if that is another one.
     pub(crate) fn note(&self, ours: Node, theirs: Node) -> (bool, Option<Theirs>) {
         let mut state = lock(&self.0);
-        let is_doubted = state.all_doubted || state.doubted.remove(&theirs);
+        let all_are = state.all_doubted.is_some_and(|until| Instant::now() < until);
+        let is_doubted = state.doubted.remove(&theirs) || all_are;
         state.ours.insert(theirs, ours);
         let known = state.theirs.entry(ours).or_insert(Theirs { node: theirs, references: 0 });
         let before = (known.node != theirs).then_some(*known);
@@ -75,11 +92,11 @@ impl Numbers {
     /// A notice with our numbers; nothing for one about what is not known here.
     pub(crate) fn notice(&self, notice: Notice) -> Option<Notice> {
         let known = |theirs: Node| {
-            let ours = self.ours(theirs);
+            // Under one lock: a reply that is read meanwhile finds the doubt, or the notice finds what the reply told of.
+            let mut state = lock(&self.0);
+            let ours = state.ours(theirs);
             if ours.is_none() {
-                let mut state = lock(&self.0);
-                state.all_doubted |= state.doubted.len() >= DOUBTED;
-                state.doubted.insert(theirs);
+                state.doubt(theirs);
             }
             ours
         };
@@ -118,5 +135,17 @@ mod tests {
         assert_eq!(numbers.forget(Node(6)), Some(Theirs { node: Node(61), references: 1 }));
         assert_eq!((numbers.theirs(Node(6)), numbers.forget(Node(6))), (None, None));
         assert_eq!(numbers.notice(Notice::InvalidateAll), Some(Notice::InvalidateAll));
+    }
+
+    #[test]
+    fn more_notices_than_are_remembered_make_all_replies_doubtful_for_a_while() {
+        let numbers = Numbers::default();
+        for node in 0..3 * DOUBTED as u64 {
+            numbers.notice(Notice::InvalidateNode { node: Node(node + 100), offset: 0, len: 0 });
+        }
+        assert!(lock(&numbers.0).doubted.len() <= DOUBTED);
+        assert!(numbers.note(Node(5), Node(100)).0, "its notice is not remembered any more");
+        lock(&numbers.0).all_doubted = Some(Instant::now());
+        assert!(!numbers.note(Node(5), Node(100)).0);
     }
 }

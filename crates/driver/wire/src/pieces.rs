@@ -13,8 +13,12 @@ use outrigger_toolkit_remote::pieces;
 const FAST: usize = 128 << 10;
 
 impl Inner {
-    /// How many bytes one request should move now; `None` where any number will do.
+    /// How many bytes one request should move now; `None` where any number will do, and where content may be a stream, of which pieces
+    /// side by side would come in any order.
     fn piece(&self) -> Option<u32> {
+        if self.abilities.opens_streams {
+            return None;
+        }
         let chunk = self.present()?.mux.chunk();
         (chunk < FAST).then_some(chunk as u32)
     }

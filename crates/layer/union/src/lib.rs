@@ -319,6 +319,7 @@ impl Layer for Union {
             in_order: false,
             recalls: false,
             whole_files: false,
+            refuses_at_close: upper.refuses_at_close,
             async_create: false,
             attrs_may_fail: upper.attrs_may_fail,
             targets_by_place: upper.targets_by_place || below.targets_by_place,
