@@ -206,6 +206,20 @@ fn a_server_that_only_reads_refuses_changes() {
     assert!(place.at("tree/f").exists());
 }
 
+/// The content of a stream is longer than what one request of a new connection moves.
+#[test]
+fn a_stream_of_another_host_is_read_in_order_and_opened_only_where_it_is_named() {
+    let place = Place::new().trusting();
+    place.file("portal.conf", "numbers exec seq 200000\ne/one exec touch started\n");
+    let _serving = Serving::start(&place, &["portal:portal.conf"]);
+    let location = |path: &str| format!("wire:unix:{}{path}", place.at("socket").display());
+    let numbers: String = (1..=200_000).map(|number| format!("{number}\n")).collect();
+    assert!(place.run(&["cat", &location("/numbers")]).ok() == numbers);
+    let said = place.run(&["cp", "-r", &location("/e"), "copy"]);
+    assert!(said.code == Some(1) && said.err.contains("connects or starts a program"), "{said:?}");
+    assert!(!place.at("started").exists());
+}
+
 #[test]
 fn what_cannot_be_served_at_is_refused_with_what_can() {
     let place = Place::new();

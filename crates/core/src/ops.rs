@@ -900,7 +900,8 @@ macro_rules! flags_in_messages {
         }
 
         impl Layout for $type {
-            const LAYOUT: u32 = u32::LAYOUT;
+            // A peer refuses flags that it does not know.
+            const LAYOUT: u32 = layout_of(&[u32::LAYOUT, <$type>::all().bits()]);
         })*
     };
 }

@@ -7,7 +7,7 @@ use crate::name::{Name, Target, XattrName};
 use crate::node::{Generation, Handle, Node};
 use crate::ops::Lock;
 use crate::payload::{Backing, Payload};
-use crate::wire::{Input, Layout, Malformed};
+use crate::wire::{Input, Layout, Malformed, layout_of};
 use crate::{Traverse, Wire};
 use bitflags::bitflags;
 use bytes::Bytes;
@@ -213,7 +213,8 @@ impl Wire for OpenHow {
 }
 
 impl Layout for OpenHow {
-    const LAYOUT: u32 = u32::LAYOUT;
+    // A peer refuses flags that it does not know.
+    const LAYOUT: u32 = layout_of(&[u32::LAYOUT, OpenHow::all().bits()]);
 }
 
 /// An open file or directory.

@@ -52,8 +52,8 @@ pub const SIMPLE: &[Row] = &[
     ("XattrFlags", "1 CREATE, 2 REPLACE, 2147483648 KILL_SGID", Choice(4, &[0, 1, 2, 1 << 31])),
     (
         "OpenHow",
-        "1 DIRECT_IO, 2 KEEP_CACHE, 4 NONSEEKABLE, 8 CACHE_DIR, 32 NO_FLUSH, 64 PARALLEL_DIRECT_WRITES",
-        Choice(4, &[0, 1, 2, 4, 8, 32, 64]),
+        "1 DIRECT_IO, 2 KEEP_CACHE, 4 NONSEEKABLE, 8 CACHE_DIR, 16 STREAM, 32 NO_FLUSH, 64 PARALLEL_DIRECT_WRITES, 65536 PENDING_CREATE",
+        Choice(4, &[0, 1, 2, 4, 8, 16, 32, 64, 1 << 16]),
     ),
     (
         "AttrFields",

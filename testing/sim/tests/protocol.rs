@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables of docs/PROTOCOL.md are those of the code. `UPDATE=1` rewrites them.
 
+use outrigger_core::ops::{FallocateMode, RenameFlags, XattrFlags};
+use outrigger_core::reply::OpenHow;
 use outrigger_core::wire::{Body, Frame, Hello};
-use outrigger_core::{Class, Credentials, Errno, OpCode, Reply};
+use outrigger_core::{AttrFields, Class, Credentials, Errno, OpCode, Reply};
 use outrigger_sim::layout::{self, Layout, Row};
 use std::fmt::Write;
 use std::path::Path;
@@ -138,4 +140,27 @@ fn the_tables_of_the_document_are_those_of_the_code() {
         );
     }
     assert!(current.lines().count() <= 350, "docs/PROTOCOL.md outgrew its 350 lines");
+}
+
+#[test]
+fn every_flag_is_in_the_tables() {
+    let has = |name: &str, flags: Vec<u32>| {
+        let row = layout::SIMPLE.iter().find(|(row, ..)| *row == name).expect(name);
+        let Layout::Choice(_, values) = row.2 else { panic!("{name} is no choice") };
+        for flag in flags {
+            assert!(values.contains(&flag.into()), "{name}: {flag}");
+        }
+    };
+    has("OpenHow", OpenHow::all().iter().map(|flag| flag.bits()).collect());
+    has("AttrFields", AttrFields::all().iter().map(|flag| flag.bits()).collect());
+    has("RenameFlags", RenameFlags::all().iter().map(|flag| flag.bits()).collect());
+    has("XattrFlags", XattrFlags::all().iter().map(|flag| flag.bits()).collect());
+    // A hole keeps the size: the flag alone means nothing.
+    has(
+        "FallocateMode",
+        FallocateMode::all()
+            .iter()
+            .map(|flag| flag.bits() | u32::from(flag == FallocateMode::PUNCH_HOLE))
+            .collect(),
+    );
 }

@@ -4,7 +4,7 @@
 use crate::hub::Member;
 use crate::known::Known;
 use crate::leases::{Visit, about, emptied, told};
-use crate::outgoing::{Holds, Outgoing, PATIENCE};
+use crate::outgoing::{Hold, Holds, Outgoing, PATIENCE};
 use crate::server::Shared;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::handed_out::Asked;
@@ -14,6 +14,7 @@ use outrigger_core::{
     Cancel, Class, Credentials, Cx, Errno, Error, Node, Notice, OpSet, Origin, Peer, Reply, Request, Result,
     lock,
 };
+use outrigger_toolkit_serve::Share;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
@@ -31,9 +32,6 @@ use tokio::time::timeout;
 
 /// Requests of one connection that are worked on at once; others wait at the client.
 const REQUESTS: usize = 256;
-/// Memory that these take with their replies, in units of [`UNIT`] bytes: 64 MiB.
-const MEMORY: usize = 64 << 10;
-const UNIT: usize = 1 << 10;
 /// How long a client may take to begin.
 const BEGINNING: Duration = Duration::from_secs(10);
 /// The longest message of the beginning.
@@ -69,7 +67,7 @@ struct Connection {
     ops: OpSet,
     running: Mutex<HashMap<u64, Cancel>>,
     requests: Arc<Semaphore>,
-    memory: Arc<Semaphore>,
+    share: Share,
     /// Notified when nothing can be sent any more.
     broken: Arc<Notify>,
 }
@@ -106,7 +104,7 @@ where
                 ops,
                 running: Mutex::default(),
                 requests: Arc::new(Semaphore::new(REQUESTS)),
-                memory: Arc::new(Semaphore::new(MEMORY)),
+                share: Share::of(&shared.budget),
                 broken,
             });
             let outcome = connection.run(reader).await;
@@ -218,10 +216,9 @@ impl Connection {
     }
 
     async fn room_of(&self, bytes: usize) -> Holds {
-        let units = bytes.div_ceil(UNIT).min(MEMORY) as u32;
-        let one = Arc::clone(&self.requests).acquire_owned().await;
-        // Neither semaphore is ever closed.
-        [one, Arc::clone(&self.memory).acquire_many_owned(units).await].into_iter().flatten().collect()
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&self.requests).acquire_owned().await else { return Holds::new() };
+        vec![Hold((place, self.share.claim(bytes).await))]
     }
 
     /// A token for the request with this number.

@@ -4,6 +4,7 @@
 use outrigger_core::wire::peer::{self, Recall};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Notice, lock};
+use outrigger_toolkit_serve::Claim;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Mutex;
@@ -19,8 +20,14 @@ const BATCH: usize = 256 << 10;
 /// How long the other side may take nothing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a reply holds until it is written.
-pub(crate) type Holds = Vec<OwnedSemaphorePermit>;
+/// What one reply holds until it is written: a place among the requests of its connection, and memory.
+#[derive(Debug)]
+pub(crate) struct Hold(
+    #[expect(dead_code, reason = "held for what its drop does")] pub(crate) (OwnedSemaphorePermit, Claim),
+);
+
+/// What replies that are written together hold.
+pub(crate) type Holds = Vec<Hold>;
 
 /// The line.
 #[derive(Debug, Default)]

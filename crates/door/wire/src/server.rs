@@ -6,7 +6,7 @@ use crate::leases::Leases;
 use crate::watch::Watch;
 use crate::{connection, descriptors, network};
 use outrigger_core::{Abilities, Credentials, OpCode, OpSet, Result, Runtime, Service};
-use outrigger_toolkit_serve::taken;
+use outrigger_toolkit_serve::{Budget, taken};
 use outrigger_toolkit_tls::Acceptor;
 use std::io;
 use std::net::TcpListener;
@@ -57,6 +57,7 @@ pub(crate) struct Shared {
     _watching: Option<Watching>,
     pub(crate) sessions: AtomicU64,
     pub(crate) requests: AtomicU64,
+    pub(crate) budget: Budget,
     pub(crate) closing: watch::Sender<bool>,
 }
 
@@ -106,6 +107,7 @@ impl Server {
             _watching: watching,
             sessions: AtomicU64::new(1),
             requests: AtomicU64::new(1),
+            budget: Budget::default(),
             closing: watch::channel(false).0,
         };
         Ok(Server { shared: Arc::new(shared), connections: Arc::new(Semaphore::new(CONNECTIONS)) })

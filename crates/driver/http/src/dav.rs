@@ -264,9 +264,7 @@ impl DavHost {
             (false, true) => Err(Errno::EISDIR.into()),
             (true, false) => Err(Errno::ENOTDIR.into()),
             // For another reason it would be refused again, with the directory gone.
-            (true, true) if refused.status != StatusCode::PRECONDITION_FAILED => {
-                Err(Fault::Refused(refused))
-            }
+            (true, true) if refused.status != StatusCode::PRECONDITION_FAILED => Err(Fault::Refused(refused)),
             (true, true) => {
                 self.remove_dir(to).await?;
                 self.give_name(&source, paths, None).await

@@ -140,8 +140,10 @@ fn answer(stream: &mut TcpStream, asked: &Asked, count: usize) -> Option<()> {
             asked,
             "<a href=\"good\">g</a><a href=\"..%2F..%2Fetc\">e</a><a href=\"../up\">u</a>",
         ),
-        "/index-cut/" => send(stream, asked, "200 OK|Content-Type: text/html|Connection: close", b"<a href=x>x</a>")
-            .and(None),
+        "/index-cut/" => {
+            send(stream, asked, "200 OK|Content-Type: text/html|Connection: close", b"<a href=x>x</a>")
+                .and(None)
+        }
         "/closed/" => {
             let page = b"<html><a href=x>x</a></HTML>\n";
             send(stream, asked, "200 OK|Content-Type: text/html|Connection: close", page).and(None)
@@ -262,7 +264,7 @@ fn an_index_that_ends_with_the_connection_is_whole_only_if_the_page_has_its_end(
     let client = server.client(&[]);
     let error = names(&client, "/index-cut").unwrap_err();
     assert!(error.errno == Errno::EIO && error.to_string().contains("ends in the middle"), "{error}");
-    assert_eq!(names(&client, "/closed").unwrap().len(), 1);
+    names(&client, "/closed").expect("it has its end");
 }
 
 #[test]

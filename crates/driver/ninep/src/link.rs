@@ -159,7 +159,8 @@ impl Inner {
                 let mut refused = Errno::EPROTO.because("there is no dialect to ask for");
                 for at in 0..terms.offers.len() {
                     let spawn = |connection| runtime.spawn(Box::pin(until_lost(connection, Arc::clone(&me))));
-                    match Session::start(stream(&place, &options).await?, limit, (&terms, at), spawn).await? {
+                    let stream = stream(&place, &options).await?;
+                    match Session::start(stream, (limit, &runtime), (&terms, at), spawn).await? {
                         Ok(session) => {
                             dialect.get_or_init(|| session.dialect);
                             return Ok(session);

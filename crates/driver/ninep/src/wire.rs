@@ -5,7 +5,7 @@ use crate::convert;
 use crate::dialect::version::{Agreed, agree};
 use crate::dialect::{People, error_in};
 use bytes::{Bytes, BytesMut};
-use outrigger_core::{Errno, Result, lock};
+use outrigger_core::{Errno, Result, Runtime, lock};
 use outrigger_mux::{Error as Lost, Frame, Framed, Limits, Mux, Protocol};
 use outrigger_proto_ninep::{
     Attrs, Call, Dialect, HEAD, IO_HEAD, List, NO_FID, NO_TAG, Reply, Request, Rerror, Rlerror, Tattach,
@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
 /// The most content in one message, in bytes.
 pub(crate) const IO_MAX: u32 = 1 << 20;
@@ -117,6 +116,7 @@ pub(crate) struct Session {
     fids: Mutex<Fids>,
     room: Arc<Semaphore>,
     patience: Duration,
+    runtime: Arc<dyn Runtime>,
     /// The roots of trees, by user and name; for as long as the connection is there.
     roots: Mutex<HashMap<(u32, Vec<u8>), u32>>,
     /// Whether a request for what a walk leads to, sent right behind the walk, finds it done.
@@ -206,7 +206,7 @@ impl Session {
     /// Agrees on size, and the dialect at the place `at` of the offers. The inner error leaves the next one open.
     pub(crate) async fn start(
         stream: Box<dyn Stream>,
-        limit: Duration,
+        (limit, runtime): (Duration, &Arc<dyn Runtime>),
         (Terms { offers, people }, at): (&Terms, usize),
         spawn: impl FnOnce(outrigger_mux::Connection),
     ) -> Result<Result<Arc<Self>>> {
@@ -227,6 +227,7 @@ impl Session {
             fids: Mutex::default(),
             room: Arc::new(Semaphore::new(FIDS)),
             patience: limit,
+            runtime: Arc::clone(runtime),
             roots: Mutex::default(),
             is_in_order: AtomicBool::new(true),
             lacks_at: AtomicBool::new(false),
@@ -241,13 +242,23 @@ impl Session {
 
     /// A fid that stands for nothing yet.
     pub(crate) async fn fid(self: &Arc<Self>) -> Result<Fid, Fault> {
-        let room = timeout(self.patience, Arc::clone(&self.room).acquire_owned()).await;
-        let Ok(Ok(room)) = room else {
-            let why = format!("{FIDS} files of the server are in use at once, which is the most");
-            return Err(Errno::ENFILE.because(why).into());
+        let room = match Arc::clone(&self.room).try_acquire_owned() {
+            Ok(room) => room,
+            Err(_) => self.room().await?,
         };
         let number = lock(&self.fids).take();
         Ok(Fid { session: Arc::clone(self), number, is_known: AtomicBool::new(false), _room: room })
+    }
+
+    /// Waits for a fid to be given back.
+    async fn room(&self) -> Result<OwnedSemaphorePermit> {
+        tokio::select! {
+            room = Arc::clone(&self.room).acquire_owned() => room.map_err(|_| Errno::ENFILE.into()),
+            () = self.runtime.sleep_until(self.runtime.monotonic() + self.patience) => {
+                let why = format!("{FIDS} files of the server are in use at once, which is the most");
+                Err(Errno::ENFILE.because(why))
+            }
+        }
     }
 
     /// A request that the dialect has.

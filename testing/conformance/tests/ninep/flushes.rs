@@ -35,6 +35,26 @@ impl Service for Hanging {
     }
 }
 
+/// A tree that has no room for what was written, and tells when a file is closed.
+struct Full(Arc<dyn Service>);
+
+impl Service for Full {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Asked) -> Answer<'a> {
+        let closes = matches!(request, Asked::Release(_));
+        let answer = self.0.call(cx, request);
+        Answer::later(async move {
+            let reply = answer.await;
+            if closes { Answered::Error(Errno::ENOSPC.into()) } else { reply }
+        })
+    }
+    fn abilities(&self) -> Abilities {
+        self.0.abilities()
+    }
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.0.attach(notify);
+    }
+}
+
 fn start() -> (Running, Client, Arc<AtomicBool>) {
     let over = Arc::new(AtomicBool::new(false));
     let tree = Arc::new(Hanging(mem(), over.clone()));
@@ -118,4 +138,15 @@ fn a_tag_that_is_in_use_ends_the_connection() {
     client.begin(1000, Tgetattr { fid: 1, mask: AttrMask::BASIC });
     assert_eq!(client.receive(), Some((1000, Rlerror { ecode: 4 }.into())), "what runs is stopped");
     assert_eq!(client.receive(), None);
+}
+
+#[test]
+fn what_closing_a_written_file_answers_reaches_the_client() {
+    let running = serve(vec![("/", Arc::new(Full(checked(mem()))))], &callers());
+    let mut client = Client::new(running.address);
+    client.create(0, 1, "f").unwrap();
+    client.write(1, 0, b"content").unwrap();
+    assert_eq!(client.clunk(1), Err(28));
+    client.create(0, 1, "not written").unwrap();
+    client.clunk(1).unwrap();
 }
