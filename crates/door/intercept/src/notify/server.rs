@@ -61,6 +61,8 @@ pub(crate) struct Server {
     /// Whether the user knows that there are programs that cannot be looked at.
     told_of_unread: Once,
     pub(crate) told_of_another_root: Once,
+    /// Whether the user knows that locks are those of one run.
+    pub(crate) told_of_locks: Once,
     /// Whether the user knows that requests to open files are refused.
     pub(crate) told_of_requests: Once,
     pub(crate) mirror: Mirror,
@@ -141,6 +143,7 @@ impl Notified {
             told_of_passwords: Once::new(),
             told_of_unread: Once::new(),
             told_of_another_root: Once::new(),
+            told_of_locks: Once::new(),
             told_of_requests: Once::new(),
             mirror: Mirror::new(place.mirror(), contents),
             gave: AtomicBool::new(false),
