@@ -10,7 +10,7 @@ use super::listener::Listener;
 use super::mirror::{Mirror, lock};
 use super::names::{Found, How, Names, Where, above, as_path};
 use super::open::Opening;
-use super::place::{Former, Place};
+use super::place::{FormerRunDirectory, RunDirectory};
 use super::process::Process;
 use super::source::{Call, Source};
 use super::turns::Turns;
@@ -98,9 +98,9 @@ pub struct View<'a> {
 /// Programs whose calls are answered.
 pub struct Notified {
     server: Arc<Server>,
-    place: Place,
+    place: RunDirectory,
     /// Programs have copies of earlier servers open, and may write to them.
-    former: Vec<Former>,
+    former: Vec<FormerRunDirectory>,
     keep: PathBuf,
 }
 
@@ -126,8 +126,8 @@ impl Notified {
             Caught::Traced(_) => Vec::new(),
         };
         // Before they are taken for those of servers that no program needs.
-        let former = mirrors.iter().filter_map(|mirror| Former::of(mirror)).collect();
-        let place = Place::make(base, &keep)?;
+        let former = mirrors.iter().filter_map(|mirror| FormerRunDirectory::of(mirror)).collect();
+        let place = RunDirectory::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
         let names = names.keeping_apart(overlay);
