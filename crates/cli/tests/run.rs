@@ -354,6 +354,32 @@ fn what_a_program_leaves_running_has_the_trees_until_it_ends() {
 /// The group of the tree's root is another one than that of the user, who may nevertheless make files in it.
 #[test]
 fn a_user_without_privileges_runs_a_program() {
+#[test]
+fn a_status_lists_programs_with_their_trees_as_long_as_they_are_served() {
+    for place in worlds() {
+        let listed = |server: u32| {
+            let said = place.run(&["status", "--json"]).out;
+            let mut all = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            all.find(|line| line["pid"] == server && line["mechanism"].is_string())
+        };
+        let mut child = waiting(&place, "exit 0");
+        let view = listed(child.id()).unwrap();
+        assert_eq!((view["mechanism"].as_str(), view["shown_by"].as_str()), (Some(place.via), Some("run")));
+        assert_eq!(view["places"], serde_json::json!([{ "path": "/data", "source": "tree" }]));
+        assert_eq!(view["argv"][2], "sh", "{view}");
+        let text = place.run(&["status"]).ok();
+        assert!(text.contains(&format!("by {}, served by process {}", place.via, child.id())), "{text}");
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        child.wait().unwrap();
+        assert_eq!(listed(child.id()), None, "it has ended");
+        let mut killed = waiting(&place, "exit 0");
+        assert!(listed(killed.id()).is_some());
+        signal(killed.id(), "KILL");
+        killed.wait().unwrap();
+        assert_eq!(listed(killed.id()), None, "it was killed");
+    }
+}
+
     let Some(place) = place() else { return };
     if !has("setpriv") || !has("unshare") {
         return;

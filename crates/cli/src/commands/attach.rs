@@ -2,8 +2,10 @@
 //! `outrigger attach` and `outrigger detach`: trees for a program that runs.
 
 use super::run::via::{Via, client, serve, stored};
-use super::run::{CLOSE_DEADLINE, POLL, Trees, is_in, prefix_of, session, tree};
+use super::run::{CLOSE_DEADLINE, POLL, Trees, is_in, prefix_of, session, tree, view_of};
 use crate::context::Context;
+use crate::control::ProgramView;
+use crate::interrupt::{self, GIVES_UP};
 use crate::run::Run;
 use crate::status::{Exits, Failure};
 use crate::trees::Tree;
@@ -101,7 +103,17 @@ impl Run for Attach {
         let urls = self.trees.urls_of(&prefixes);
         let tree = tree(context, map, Self::NAME)?;
         let launch = Launch { prefixes, start: Start::Process(process) };
-        let stored = match begin(via, &launch, process).map_err(refused)? {
+        let begun = begin(via, &launch, process).map_err(refused)?;
+        let mechanism = if matches!(begun, Begun::Namespace(_)) { Via::Namespace } else { Via::Seccomp };
+        // Where that is not possible, `outrigger status` lacks it.
+        let _listed = ProgramView {
+            argv: words(process),
+            process,
+            mechanism: mechanism.name(),
+            ..view_of(Self::NAME, &shown, &launch.prefixes)
+        }
+        .list();
+        let stored = match begun {
             Begun::Namespace(launched) => in_namespace(context, &tree, launched, process),
             Begun::Seccomp(kept) => {
                 let client = client(context, &tree, Groups::UNKNOWN);
@@ -207,6 +219,13 @@ impl Run for Detach {
         let namespace = Namespace::of(process)
             .map_err(|error| Failure::new(format!("process {process}: {}", Error::from(error))))?;
         namespace.detach(None).map_err(failed)
+/// The command line of a process.
+fn words(process: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let words = line.strip_suffix(b"\0").unwrap_or(&line).split(|&byte| byte == 0);
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
     }
 }
 

@@ -113,7 +113,7 @@ commands! {
     #[doc = "Export trees to other machines"] serve::Serve;
     #[doc = "Make and check encrypted trees, change their passphrases"] crypt::Crypt;
     #[doc = "Unmount, even if the server is dead or hung"] umount::Umount;
-    #[doc = "Show what mounts are and do"] status::Status;
+    #[doc = "Show what mounts are and do, and programs with trees of their own"] status::Status;
     #[doc = "Show the messages of a mount as they pass"] trace::Trace;
     #[doc = "Show or set the fault injection rules of a mount"] fault::Fault;
     #[doc = "Make a mount drop what it has cached"] flush::Flush;

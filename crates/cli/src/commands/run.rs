@@ -5,9 +5,10 @@ mod audit;
 mod cow;
 pub mod via;
 
-use crate::automount::{Map, MapNames, schemes};
+use crate::automount::{Leads, Map, MapNames, schemes};
 use crate::context::Context;
 use crate::cow::Overlay;
+use crate::control::{ProgramPlace, ProgramView, copies};
 use crate::location::decoded;
 use crate::status::{Exits, Failure};
 use crate::tree_options::TreeOptions;
@@ -184,8 +185,10 @@ impl crate::run::Run for Run {
         let unnamed = self.cow.as_ref().is_some_and(Option::is_none);
         let hint = if unnamed { cow::hint(&self.command)? } else { String::new() };
         let overlay = self.overlay()?;
-        let (mut seen, prefixes) = self.seen(context, overlay.as_ref())?;
+        let shown = self.trees.shown()?;
+        let (mut seen, prefixes) = self.seen(context, overlay.as_ref(), &shown)?;
         let audit = self.audit(context, &mut seen, &prefixes)?;
+        let argv = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let start = match &overlay {
             Some(overlay) => Start::Whole { empty: overlay.path().to_owned(), command: self.command },
             None => Start::Program(self.command),
@@ -201,6 +204,15 @@ impl crate::run::Run for Run {
             let client = via::client(context, seen.trees(), Groups::UNKNOWN);
             Ok::<_, Failure>(View { prefixes: &launch.prefixes, urls, client, apart: apart.transpose()? })
         };
+        // Where that is not possible, `outrigger status` lacks it.
+        let _listed = ProgramView {
+            argv,
+            process: begun.process(),
+            mechanism: begun.via().name(),
+            overlay: overlay.as_ref().map(|overlay| overlay.path().display().to_string()),
+            ..view_of(COMMAND, &shown, &launch.prefixes)
+        }
+        .list();
         let answered = match begun {
             Begun::Namespace(launched) => serve(context, &seen, launched).map(|status| (status, Ok(()))),
             Begun::Seccomp(filtered) => via::answer_filtered(context, view()?, filtered, self.verbose),
@@ -253,15 +265,19 @@ impl Run {
     }
 
     /// What the program is to see, and where trees stand in it.
-    fn seen(&self, context: &Context, overlay: Option<&Overlay>) -> Result<(Seen, Vec<Prefix>), Failure> {
-        let shown = self.trees.shown()?;
+    fn seen(
+        &self,
+        context: &Context,
+        overlay: Option<&Overlay>,
+        shown: &[Shown],
+    ) -> Result<(Seen, Vec<Prefix>), Failure> {
         let Some(overlay) = overlay else {
-            let (map, prefixes) = self.trees.plan(&shown, is_in(Path::new("/")));
+            let (map, prefixes) = self.trees.plan(shown, is_in(Path::new("/")));
             return Ok((Seen { tree: tree(context, map, COMMAND)?, within: None }, prefixes));
         };
         let mut root = cow::tree(context, overlay)?;
         let machine = cow::Machine::of(context, overlay, &root);
-        let (mut map, prefixes) = self.trees.plan(&shown, |name| machine.has(name));
+        let (mut map, prefixes) = self.trees.plan(shown, |name| machine.has(name));
         // Trees have no overlay, and nothing outside changes.
         map.is_read_only();
         machine.prepare(&mut root, &prefixes)?;
@@ -357,6 +373,26 @@ impl Trees {
 }
 
 /// The schemes of trees that cannot be changed.
+/// What `outrigger status` tells of the trees that a command shows.
+pub fn view_of(command: &str, shown: &[Shown], prefixes: &[Prefix]) -> ProgramView {
+    let source = |name: &OsStr| {
+        let number = name.to_str().and_then(|name| name.strip_prefix("map-")?.parse::<usize>().ok());
+        let mapped = number.and_then(|number| shown.get(number));
+        mapped.map_or_else(
+            || format!("{}://", name.display()),
+            |Shown { location, options, .. }| {
+                Leads { location: location.clone(), options: options.clone() }.shown()
+            },
+        )
+    };
+    let place = |prefix: &Prefix| ProgramPlace {
+        path: prefix.path.display().to_string(),
+        source: source(&prefix.name),
+    };
+    let (pid, places) = (std::process::id(), prefixes.iter().map(place).collect());
+    ProgramView { pid, places, shown_by: command.to_owned(), ..ProgramView::default() }
+}
+
 const READ_ONLY: &[&str] = &["http", "https"];
 
 /// `PREFIX=LOCATION`.

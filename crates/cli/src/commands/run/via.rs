@@ -120,13 +120,34 @@ impl Via {
         }
     }
 
-    fn name(self) -> String {
+    /// As `--via` names it.
+    pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
 /// Why mechanisms do not work.
 fn listed(whys: &[(Via, String)]) -> String {
+impl Begun {
+    /// How the program comes to see trees.
+    pub fn via(&self) -> Via {
+        match self {
+            Begun::Namespace(_) => Via::Namespace,
+            Begun::Seccomp(_) => Via::Seccomp,
+            Begun::Ptrace(_) => Via::Ptrace,
+        }
+    }
+
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        match self {
+            Begun::Namespace(launched) => launched.child.id(),
+            Begun::Seccomp(filtered) => filtered.child.id(),
+            Begun::Ptrace(traced) => traced.pid,
+        }
+    }
+}
+
     let whys: Vec<_> = whys.iter().map(|(via, why)| format!("{}: {why}", via.name())).collect();
     whys.join("; ")
 }
