@@ -126,7 +126,7 @@ commands! {
 fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     let cancel = Cancel::default();
     // If no handler can be installed, a signal still ends the command, only less tidily.
-    let caught = if C::INTERRUPTIBLE { interrupt::install(&cancel).ok() } else { None };
+    let caught = if C::INTERRUPTIBLE { interrupt::install(&cancel, interrupt::STOPS).ok() } else { None };
     if json {
         messages::speak_json(C::NAME);
     }
