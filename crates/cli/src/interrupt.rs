@@ -32,19 +32,23 @@ impl Caught {
     }
 }
 
-/// Raises `cancel` at the first SIGINT, SIGTERM or SIGHUP; another one has its default effect, whatever the program
-/// is waiting for.
+/// The signals that ask a command to stop.
+pub const STOPS: &[i32] = &[SIGINT, SIGTERM, SIGHUP];
+/// Those that ask it to give up what a program has written: the end of a terminal does not.
+pub const GIVES_UP: &[i32] = &[SIGINT, SIGTERM];
+
+/// Raises `cancel` at the first of these signals; another one has its default effect, whatever the program is waiting for.
 ///
 /// # Errors
 /// When the system refuses to install a handler or to start the thread that waits for signals.
-pub fn install(cancel: &Cancel) -> io::Result<Caught> {
+pub fn install(cancel: &Cancel, which: &[i32]) -> io::Result<Caught> {
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for &signal in which {
         // In this order: the first signal only arms what the next one finds armed.
         flag::register_conditional_default(signal, Arc::clone(&asked))?;
         flag::register(signal, Arc::clone(&asked))?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut signals = Signals::new(which)?;
     let (caught, cancel) = (Caught::default(), cancel.clone());
     let first = caught.clone();
     let (wake, asleep) = pipe_with(PipeFlags::CLOEXEC)?;

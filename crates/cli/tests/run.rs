@@ -4,6 +4,7 @@
 mod support;
 
 use outrigger_remote::{HOST, Sshd};
+use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::Deref;
@@ -241,6 +242,65 @@ fn what_is_lost_when_a_program_ends_is_named_and_no_success() {
     }
 }
 
+#[test]
+fn storing_that_takes_long_is_said_and_a_signal_gives_it_up_with_the_names_of_files() {
+    if !has("python3") {
+        return;
+    }
+    // In a namespace the kernel closes the file before it lets the program end, and that waits.
+    for via in ["seccomp", "ptrace"] {
+        let Some((place, sshd)) = far(via) else { return };
+        let option = format!("F={}", sshd.configuration().display());
+        let map = format!("/far={HOST}:{}", place.at("far").display());
+        let script = "import os, sys; f = os.open('/far/dir/kept', os.O_CREAT | os.O_WRONLY); os.write(f, b'new'); \
+                      print('written', flush=True); sys.stdin.readline(); os.write(f, b'more'); os._exit(0)";
+        let words = ["run", "--via", via, "--map", &map, "--opt", &option, "python3", "-c", script];
+        let mut command = place.command(PROGRAM, &words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "written\n");
+        sshd.signal_sessions(Signal::STOP);
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        line.clear();
+        while !line.contains("Ctrl-C gives up") {
+            line.clear();
+            assert_ne!(said.read_line(&mut line).unwrap(), 0, "{via}: it has ended with {:?}", child.wait());
+        }
+        signal(child.id(), "INT");
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).unwrap();
+        assert!(rest.contains("/dir/kept"), "{via}: {line}{rest}");
+        assert_eq!(child.wait().unwrap().code(), Some(125), "{via}: {rest}");
+    }
+}
+
+#[test]
+fn a_program_that_waits_for_a_host_that_is_gone_is_not_silent() {
+    for via in worlds().map(|world| world.via) {
+        let Some((place, mut sshd)) = far(via) else { return };
+        let option = format!("F={}", sshd.configuration().display());
+        let map = format!("/far={HOST}:{}", place.at("far").display());
+        let script = "ls /far >/dev/null; echo looked; read line; exec cat /far/dir/file";
+        let words = ["run", "--via", via, "--map", &map, "--opt", &option, "sh", "-c", script];
+        let mut command = place.command(PROGRAM, &words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "looked\n");
+        sshd.stop();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        line.clear();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains(HOST) && line.contains("has not answered for 10 s"), "{via}: {line}");
+        signal(child.id(), "KILL");
+        child.wait().unwrap();
+    }
+}
+
 /// Without anything done in the tree before, and for another user than the one who runs it.
 #[test]
 fn the_root_of_a_tree_is_shown_as_it_is_from_the_beginning() {
@@ -292,6 +352,32 @@ fn waiting(place: &World, then: &str) -> Child {
     assert_eq!(line, "started\n");
     child.stdout = Some(out.into_inner());
     child
+}
+
+#[test]
+fn a_status_lists_programs_with_their_trees_as_long_as_they_are_served() {
+    for place in worlds() {
+        let listed = |server: u32| {
+            let said = place.run(&["status", "--json"]).out;
+            let mut all = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            all.find(|line| line["pid"] == server && line["mechanism"].is_string())
+        };
+        let mut child = waiting(&place, "exit 0");
+        let view = listed(child.id()).unwrap();
+        assert_eq!((view["mechanism"].as_str(), view["shown_by"].as_str()), (Some(place.via), Some("run")));
+        assert_eq!(view["places"], serde_json::json!([{ "path": "/data", "source": "tree" }]));
+        assert_eq!(view["argv"][2], "sh", "{view}");
+        let text = place.run(&["status"]).ok();
+        assert!(text.contains(&format!("by {}, served by process {}", place.via, child.id())), "{text}");
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        child.wait().unwrap();
+        assert_eq!(listed(child.id()), None, "it has ended");
+        let mut killed = waiting(&place, "exit 0");
+        assert!(listed(killed.id()).is_some());
+        signal(killed.id(), "KILL");
+        killed.wait().unwrap();
+        assert_eq!(listed(killed.id()), None, "it was killed");
+    }
 }
 
 #[test]

@@ -8,7 +8,11 @@ use crate::status::Failure;
 use crate::tree_options::TreeOptions;
 use crate::trees::{self, Tree, Trees};
 use futures_channel::oneshot;
-use outrigger_core::{BoxFuture, Cancel, DriverClass, Errno, Result, Runtime, Stack, StackError, lock};
+use outrigger_core::ops::Locate;
+use outrigger_core::{
+    BoxFuture, Cancel, Credentials, Cx, DriverClass, Errno, Node, Result, Runtime, Service, Stack,
+    StackError, ask, lock,
+};
 use outrigger_host::MountEntry;
 use outrigger_layer_cache::Control as CacheControl;
 use outrigger_layer_demux::{Apart, Ending, Hosted, OpenTree};
@@ -24,6 +28,8 @@ use std::time::Duration;
 
 /// How long writing to disk what was read may take when a tree is closed.
 const KEEP_DEADLINE: Duration = Duration::from_secs(2);
+/// The id of requests for the paths of files.
+const LOCATE_ID: u64 = 1 << 62;
 /// The most different messages about trees that cannot be opened.
 const MESSAGES_MAX: usize = 64;
 
@@ -122,7 +128,8 @@ fn host(leads: &Leads, opening: &Opening, opened: oneshot::Sender<Result<Hosted>
     let (orders, order) = mpsc::channel();
     let hosted = stack(&trees, &tree, leads).map_err(|error| Errno::EINVAL.because(error.to_string())).map(
         |service| {
-            let ending = Arc::new(Thread { caches: tree.caches.clone(), orders: Mutex::new(orders) });
+            let (caches, tree) = (tree.caches.clone(), Arc::clone(&tree.service));
+            let ending = Arc::new(Thread { caches, tree, orders: Mutex::new(orders) });
             Hosted { service, is_lasting: trees::is_lasting(&leads.location), ending }
         },
     );
@@ -154,11 +161,7 @@ fn open(trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
 }
 
 /// What a kernel needs of every tree alike. Calls that may block a thread have threads of their own.
-fn stack(
-    trees: &Trees,
-    tree: &Tree,
-    leads: &Leads,
-) -> std::result::Result<Arc<dyn outrigger_core::Service>, StackError> {
+fn stack(trees: &Trees, tree: &Tree, leads: &Leads) -> std::result::Result<Arc<dyn Service>, StackError> {
     let stack = Stack::new(Arc::clone(&tree.service)).push(Simulate::new())?;
     let service =
         if is_read_only(&leads.options) { stack.push(ReadOnly)?.service() } else { stack.service() };
@@ -203,6 +206,8 @@ fn close(trees: &Trees, tree: &Tree, says: bool) -> Result<()> {
 /// The thread of an open tree.
 struct Thread {
     caches: Vec<CacheControl>,
+    /// What knows the paths of files.
+    tree: Arc<dyn Service>,
     orders: Mutex<Sender<oneshot::Sender<Result<()>>>>,
 }
 
@@ -212,6 +217,20 @@ impl Ending for Thread {
         let (files, bytes) = left.fold((0, 0), |sum, left| (sum.0 + left.0, sum.1 + left.1));
         let s = if files == 1 { "" } else { "s" };
         (files > 0).then(|| format!("{bytes} bytes of {files} file{s} are not written"))
+    }
+
+    fn unwritten_files(&self) -> BoxFuture<'static, Vec<String>> {
+        let nodes: Vec<Node> = self.caches.iter().flat_map(CacheControl::unstored).collect();
+        let tree = Arc::clone(&self.tree);
+        Box::pin(async move {
+            let cx = Cx::new(LOCATE_ID, Credentials::ROOT, "outrigger");
+            let mut paths = Vec::new();
+            for node in nodes {
+                let path = ask(&*tree, &cx, Locate { node }).await;
+                paths.push(path.map_or_else(|_| format!("#{}", node.0), |path| path.to_string()));
+            }
+            paths
+        })
     }
 
     fn flush(&self) {

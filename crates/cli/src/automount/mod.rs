@@ -6,6 +6,6 @@ mod map;
 mod names;
 mod used;
 
-pub use map::{Map, schemes};
+pub use map::{Leads, Map, schemes};
 pub use names::MapNames;
 pub use used::detector;

@@ -2,13 +2,15 @@
 //! `outrigger attach` and `outrigger detach`: trees for a program that runs.
 
 use super::run::via::{Via, client, serve, stored};
-use super::run::{CLOSE_DEADLINE, POLL, Trees, is_in, prefix_of, session, tree};
+use super::run::{CLOSE_DEADLINE, POLL, Trees, is_in, prefix_of, session, tree, view_of};
 use crate::context::Context;
+use crate::control::ProgramView;
+use crate::interrupt::{self, GIVES_UP};
 use crate::run::Run;
 use crate::status::{Exits, Failure};
 use crate::trees::Tree;
 use clap::Args;
-use outrigger_core::{Error, Groups, lock};
+use outrigger_core::{Cancel, Error, Groups, lock};
 use outrigger_door_intercept::{
     Caught, Kept, Launch, Launched, Namespace, Notified, Start, View, detach_kept,
 };
@@ -101,13 +103,23 @@ impl Run for Attach {
         let urls = self.trees.urls_of(&prefixes);
         let tree = tree(context, map, Self::NAME)?;
         let launch = Launch { prefixes, start: Start::Process(process) };
-        let stored = match begin(via, &launch, process).map_err(refused)? {
+        let begun = begin(via, &launch, process).map_err(refused)?;
+        let mechanism = if matches!(begun, Begun::Namespace(_)) { Via::Namespace } else { Via::Seccomp };
+        // Where that is not possible, `outrigger status` lacks it.
+        let _listed = ProgramView {
+            argv: words(process),
+            process,
+            mechanism: mechanism.name(),
+            ..view_of(Self::NAME, &shown, &launch.prefixes)
+        }
+        .list();
+        let stored = match begun {
             Begun::Namespace(launched) => in_namespace(context, &tree, launched, process),
             Begun::Seccomp(kept) => {
                 let client = client(context, &tree, Groups::UNKNOWN);
                 let view = View { prefixes: &launch.prefixes, urls, client, apart: None };
                 let notified = serve(view, (Caught::Filtered(kept), Self::NAME), false)?;
-                let answered = answer(&notified, process);
+                let answered = answer(&notified, process, &context.cancel);
                 let answered = answered.map_err(|error| refused(Error::from(error).to_string()));
                 stored(notified).and(answered)
             }
@@ -115,7 +127,7 @@ impl Run for Attach {
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         let prefix = |path: &str| prefix_of(&launch.prefixes, path);
         let closed =
-            tree.many.as_ref().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience, prefix));
+            tree.many.as_ref().map_or(Ok(()), |many| many.close_unless_cancelled(context, patience, prefix));
         stored.and(closed)
     }
 }
@@ -148,12 +160,9 @@ fn say(process: u32) {
     let _ = writeln!(io::stderr(), "attached to {}; Ctrl-C takes the trees away", name(process));
 }
 
-/// Waits until the programs have ended, or the trees are taken away; then until files that are open for writing are closed and stored.
-fn answer(notified: &Notified, process: u32) -> io::Result<()> {
-    let is_enough = Arc::new(AtomicBool::new(false));
-    for signal in ENDING {
-        flag::register_conditional_default(signal, Arc::clone(&is_enough))?;
-    }
+/// Waits until the programs have ended, or the trees are taken away; then until files that are open for writing are closed and stored. From
+/// then on a signal raises `enough`.
+fn answer(notified: &Notified, process: u32, enough: &Cancel) -> io::Result<()> {
     let mut signals = Signals::new(ENDING)?;
     say(process);
     while !notified.ends_within(POLL) && !notified.is_detached() && signals.pending().next().is_none() {}
@@ -164,9 +173,8 @@ fn answer(notified: &Notified, process: u32) -> io::Result<()> {
             let _ = writeln!(io::stderr(), "outrigger attach: {WAITS}; Ctrl-C does not wait for that");
         }
     }
-    // The next signal has its default effect, whatever storing waits for.
-    is_enough.store(true, Ordering::Release);
-    Ok(())
+    drop(signals);
+    interrupt::install(enough, GIVES_UP).map(drop)
 }
 
 /// Serves trees to a process that enters a namespace.
@@ -174,7 +182,7 @@ fn in_namespace(context: &Context, tree: &Tree, launched: Launched, process: u32
     let refused = |why: String| Failure::serious(format!("cannot attach: {why}"));
     let Launched { mut child, device, connection, waiting, .. } = launched;
     let failed = |error| refused(Error::from(error).to_string());
-    let signals = signals().map_err(failed)?;
+    let (signals, asked) = signals().map_err(failed)?;
     let session = session(context, tree, device)?;
     let moved = waiting.go().map_err(refused);
     // It ends by itself.
@@ -188,7 +196,8 @@ fn in_namespace(context: &Context, tree: &Tree, launched: Launched, process: u32
     session.wait();
     // Directories that were made for trees may still be removed.
     drop(lock(&busy));
-    Ok(())
+    asked.store(false, Ordering::Release);
+    interrupt::install(&context.cancel, GIVES_UP).map(drop).map_err(failed)
 }
 
 impl Run for Detach {
@@ -210,6 +219,13 @@ impl Run for Detach {
     }
 }
 
+/// The command line of a process.
+fn words(process: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let words = line.strip_suffix(b"\0").unwrap_or(&line).split(|&byte| byte == 0);
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
 /// What a process is called, for messages.
 fn name(process: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
@@ -217,14 +233,15 @@ fn name(process: u32) -> String {
 }
 
 /// The signals that take the trees away. The second one has its default effect, whatever this process waits for.
-fn signals() -> io::Result<Signals> {
+/// With the flag that says that the first one came.
+fn signals() -> io::Result<(Signals, Arc<AtomicBool>)> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in ENDING {
         // In this order: the first signal only arms what the next one finds armed.
         flag::register_conditional_default(signal, Arc::clone(&asked))?;
         flag::register(signal, Arc::clone(&asked))?;
     }
-    Signals::new(ENDING)
+    Ok((Signals::new(ENDING)?, asked))
 }
 
 /// Takes the trees away at the first signal.

@@ -57,7 +57,7 @@ impl Run for Commit {
         let mounted = commit.mounted_since().map_err(|error| Failure::serious(error.to_string()))?;
         if let Some(mount) = mounted {
             return Err(Failure::new(format!(
-                "nothing was committed: on '{}', in which the program changed something, something else is mounted now (umount it first, or name other files with --only)",
+                "nothing was committed: on '{}', in which the program changed something, something else is mounted now, or it is mounted no more (restore that, or name other files with --only)",
                 shown(&mount)
             )));
         }

@@ -2,7 +2,7 @@
 //! `outrigger discard`: changes that were kept apart are given up.
 
 use crate::context::Context;
-use crate::cow::Overlay;
+use crate::cow::{Only, Overlay, discard};
 use crate::run::Run;
 use crate::status::Failure;
 use clap::Args;
@@ -11,11 +11,17 @@ use std::path::PathBuf;
 /// Arguments of `discard`.
 ///
 /// Removes an overlay of `outrigger run --cow` with all changes in it. The real files stay as they are.
+///
+/// With --only, the other changes stay, and the next program that is run with the overlay finds the real files at PATH. What is in a
+/// directory that the program has removed or replaced is given up with that only.
 #[derive(Debug, Args)]
 pub struct Discard {
     /// The overlay, in place of $XDG_STATE_HOME/outrigger/cow/default.
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Give up what is at or below PATH only; may be given several times.
+    #[arg(long, value_name = "PATH")]
+    only: Vec<PathBuf>,
 }
 
 impl Run for Discard {
@@ -23,6 +29,7 @@ impl Run for Discard {
     const GLOBALS: &'static [&'static str] = &[];
 
     fn run(self, _: &Context) -> Result<(), Failure> {
-        Overlay::open(&Overlay::dir(self.dir.as_deref())?)?.remove()
+        let overlay = Overlay::open(&Overlay::dir(self.dir.as_deref())?)?;
+        if self.only.is_empty() { overlay.remove() } else { discard(&overlay, &Only::these(&self.only)?) }
     }
 }

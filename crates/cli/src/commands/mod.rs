@@ -113,7 +113,7 @@ commands! {
     #[doc = "Export trees to other machines"] serve::Serve;
     #[doc = "Make and check encrypted trees, change their passphrases"] crypt::Crypt;
     #[doc = "Unmount, even if the server is dead or hung"] umount::Umount;
-    #[doc = "Show what mounts are and do"] status::Status;
+    #[doc = "Show what mounts are and do, and programs with trees of their own"] status::Status;
     #[doc = "Show the messages of a mount as they pass"] trace::Trace;
     #[doc = "Show or set the fault injection rules of a mount"] fault::Fault;
     #[doc = "Make a mount drop what it has cached"] flush::Flush;
@@ -126,7 +126,7 @@ commands! {
 fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     let cancel = Cancel::default();
     // If no handler can be installed, a signal still ends the command, only less tidily.
-    let caught = if C::INTERRUPTIBLE { interrupt::install(&cancel).ok() } else { None };
+    let caught = if C::INTERRUPTIBLE { interrupt::install(&cancel, interrupt::STOPS).ok() } else { None };
     if json {
         messages::speak_json(C::NAME);
     }

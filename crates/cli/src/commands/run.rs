@@ -3,12 +3,15 @@
 
 mod audit;
 mod cow;
+mod signals;
 pub mod via;
 
-use crate::automount::{Map, MapNames, schemes};
+use crate::automount::{Leads, Map, MapNames, schemes};
 use crate::context::Context;
+use crate::control::{ProgramPlace, ProgramView, copies};
 use crate::cow::Overlay;
 use crate::location::decoded;
+use crate::messages::warn;
 use crate::status::{Exits, Failure};
 use crate::tree_options::TreeOptions;
 use crate::trees::{Many, Tree};
@@ -18,14 +21,13 @@ use outrigger_core::{Error, Groups, Runtime, Service, Stack};
 use outrigger_door_fuse::{Connection, Options, Session};
 use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Scheme, Start, Urls, View};
 use outrigger_host::allow_descriptors;
-use outrigger_layer_demux::{Demux, Options as DemuxOptions};
-use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use outrigger_layer_demux::{Demux, Options as DemuxOptions, Silence};
+use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
+use signals::{Forwarding, caught};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::iter;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -33,8 +35,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 use via::{Begun, Via};
 
@@ -42,8 +42,8 @@ use via::{Begun, Via};
 const COMMAND: &str = "run";
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
-/// Programs that end with the one that was run do so soon; after that it is said that others are waited for.
-const SOON: Option<Duration> = Some(Duration::from_secs(1));
+/// After how long it is said that a tree does not answer.
+const SILENT: Duration = Duration::from_secs(10);
 /// How often it is looked then whether a signal has come.
 pub const POLL: Duration = Duration::from_millis(100);
 /// How long storing what the program has written may take in the end.
@@ -72,7 +72,8 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 /// Local files are reached as always, and as fast. In the root itself nothing can be made,
 /// and programs that become another user when they are executed (sudo) do not work, unless
 /// the superuser runs them. The trees stay until all that the program has started has
-/// ended, and what was written is stored; Ctrl-C then takes them away before (ENOTCONN).
+/// ended, and what was written is stored; Ctrl-C then takes them away before (ENOTCONN). While
+/// what was written is stored, Ctrl-C gives that up, with an error that names the files.
 ///
 /// Where this system permits no user namespaces, or no /dev/fuse, the program's system calls
 /// with paths are answered instead (--via seccomp): files of trees are fetched when they are
@@ -184,8 +185,10 @@ impl crate::run::Run for Run {
         let unnamed = self.cow.as_ref().is_some_and(Option::is_none);
         let hint = if unnamed { cow::hint(&self.command)? } else { String::new() };
         let overlay = self.overlay()?;
-        let (mut seen, prefixes) = self.seen(context, overlay.as_ref())?;
+        let shown = self.trees.shown()?;
+        let (mut seen, prefixes) = self.seen(context, overlay.as_ref(), &shown)?;
         let audit = self.audit(context, &mut seen, &prefixes)?;
+        let argv = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let start = match &overlay {
             Some(overlay) => Start::Whole { empty: overlay.path().to_owned(), command: self.command },
             None => Start::Program(self.command),
@@ -201,6 +204,15 @@ impl crate::run::Run for Run {
             let client = via::client(context, seen.trees(), Groups::UNKNOWN);
             Ok::<_, Failure>(View { prefixes: &launch.prefixes, urls, client, apart: apart.transpose()? })
         };
+        // Where that is not possible, `outrigger status` lacks it.
+        let _listed = ProgramView {
+            argv,
+            process: begun.process(),
+            mechanism: begun.via().name(),
+            overlay: overlay.as_ref().map(|overlay| overlay.path().display().to_string()),
+            ..view_of(COMMAND, &shown, &launch.prefixes)
+        }
+        .list();
         let answered = match begun {
             Begun::Namespace(launched) => serve(context, &seen, launched).map(|status| (status, Ok(()))),
             Begun::Seccomp(filtered) => via::answer_filtered(context, view()?, filtered, self.verbose),
@@ -210,7 +222,8 @@ impl crate::run::Run for Run {
         let patience = context.options().timeout.unwrap_or(CLOSE_DEADLINE);
         let prefix = |path: &str| prefix_of(&launch.prefixes, path);
         // What is lost is said. The status is that of the program, but for 0.
-        let closed = seen.many().map_or(Ok(()), |many| many.close(&context.trees.runtime, patience, prefix));
+        let closed =
+            seen.many().map_or(Ok(()), |many| many.close_unless_cancelled(context, patience, prefix));
         let closed = stored.and(closed).and(audit.map_or(Ok(()), Audit::end));
         let code = code(status);
         if code != 0 || closed.is_ok() {
@@ -253,15 +266,19 @@ impl Run {
     }
 
     /// What the program is to see, and where trees stand in it.
-    fn seen(&self, context: &Context, overlay: Option<&Overlay>) -> Result<(Seen, Vec<Prefix>), Failure> {
-        let shown = self.trees.shown()?;
+    fn seen(
+        &self,
+        context: &Context,
+        overlay: Option<&Overlay>,
+        shown: &[Shown],
+    ) -> Result<(Seen, Vec<Prefix>), Failure> {
         let Some(overlay) = overlay else {
-            let (map, prefixes) = self.trees.plan(&shown, is_in(Path::new("/")));
+            let (map, prefixes) = self.trees.plan(shown, is_in(Path::new("/")));
             return Ok((Seen { tree: tree(context, map, COMMAND)?, within: None }, prefixes));
         };
         let mut root = cow::tree(context, overlay)?;
         let machine = cow::Machine::of(context, overlay, &root);
-        let (mut map, prefixes) = self.trees.plan(&shown, |name| machine.has(name));
+        let (mut map, prefixes) = self.trees.plan(shown, |name| machine.has(name));
         // Trees have no overlay, and nothing outside changes.
         map.is_read_only();
         machine.prepare(&mut root, &prefixes)?;
@@ -356,6 +373,26 @@ impl Trees {
     }
 }
 
+/// What `outrigger status` tells of the trees that a command shows.
+pub fn view_of(command: &str, shown: &[Shown], prefixes: &[Prefix]) -> ProgramView {
+    let source = |name: &OsStr| {
+        let number = name.to_str().and_then(|name| name.strip_prefix("map-")?.parse::<usize>().ok());
+        let mapped = number.and_then(|number| shown.get(number));
+        mapped.map_or_else(
+            || format!("{}://", name.display()),
+            |Shown { location, options, .. }| {
+                Leads { location: location.clone(), options: options.clone() }.shown()
+            },
+        )
+    };
+    let place = |prefix: &Prefix| ProgramPlace {
+        path: prefix.path.display().to_string(),
+        source: source(&prefix.name),
+    };
+    let (pid, places) = (std::process::id(), prefixes.iter().map(place).collect());
+    ProgramView { pid, places, shown_by: command.to_owned(), ..ProgramView::default() }
+}
+
 /// The schemes of trees that cannot be changed.
 const READ_ONLY: &[&str] = &["http", "https"];
 
@@ -420,16 +457,30 @@ pub fn tree(context: &Context, map: Map, command: &'static str) -> Result<Tree, 
     let options = context.options().clone().with_absolute_files()?;
     let names = Arc::new(MapNames::fixed(map, options, command)?);
     let usual = DemuxOptions::default();
+    let limit = context.options().timeout.filter(|limit| !limit.is_zero());
     let chosen = DemuxOptions {
         idle: None,
-        opening: context.options().timeout.filter(|limit| !limit.is_zero()).unwrap_or(usual.opening),
+        opening: limit.unwrap_or(usual.opening),
         looking_opens: true,
+        silence: Some(Silence {
+            after: SILENT,
+            tell: Arc::new(move |location| silent(command, location, limit)),
+        }),
         owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         ..usual
     };
     let demux = Demux::new(names.clone(), Arc::clone(&context.trees.runtime) as Arc<dyn Runtime>, chosen);
     let many = Many { control: demux.control(), names };
     Ok(Tree::of_many(Arc::new(demux), many))
+}
+
+/// Says that programs wait for a tree.
+fn silent(command: &str, location: &str, limit: Option<Duration>) {
+    let hint = if limit.is_none() { " (--timeout SECONDS ends this)" } else { "" };
+    let after = SILENT.as_secs();
+    warn(format_args!(
+        "outrigger {command}: '{location}' has not answered for {after} s; programs wait for it{hint}"
+    ));
 }
 
 /// Where programs see the tree with this path below the root of all.
@@ -474,64 +525,23 @@ pub fn session(context: &Context, tree: &Tree, device: OwnedFd) -> Result<Sessio
 
 /// Serves the trees until the program has ended.
 fn serve(context: &Context, seen: &Seen, launched: Launched) -> Result<ExitStatus, Failure> {
-    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
-    let Launched { mut child, device, trees, waiting, .. } = launched;
+    let signals = caught().map_err(failed)?;
+    let Launched { mut child, device, trees, connection, waiting } = launched;
     let mut sessions = vec![session(context, &seen.tree, device)?];
     if let Some((tree, device)) = seen.within.as_ref().zip(trees) {
         sessions.push(session(context, tree, device)?);
     }
-    let phase = Arc::new(Phase::default());
-    forward(signals, child.id(), Arc::clone(&phase)).map_err(failed)?;
+    let forwarding = Forwarding::start(signals, child.id()).map_err(failed)?;
     let executed = waiting.go();
     let status = child.wait().map_err(failed)?;
     if let Err(why) = executed {
         context.end_with(code(status));
         return Err(Failure::serious(why));
     }
-    phase.ended.store(true, Ordering::Release);
-    wait_for_others(|limit| sessions.iter().all(|session| session.wait_timeout(limit).is_some()), &phase);
+    let ends_within = |limit| sessions.iter().all(|session| session.wait_timeout(limit).is_some());
+    let is_left = || !copies(connection).is_empty();
+    forwarding.end(ends_within, is_left, &context.cancel).map_err(failed)?;
     Ok(status)
-}
-
-/// Whether the program has ended, and whether what it has started is to lose the trees.
-#[derive(Default)]
-struct Phase {
-    ended: AtomicBool,
-    stop: AtomicBool,
-}
-
-/// Waits until all that the program has started has ended, too: it may be writing. The connection ends with the last one.
-fn wait_for_others(ends_within: impl Fn(Duration) -> bool, phase: &Phase) {
-    let mut silent = SOON;
-    while !ends_within(silent.unwrap_or(POLL)) && !phase.stop.load(Ordering::Acquire) {
-        if silent.take().is_some() {
-            let _ = writeln!(
-                io::stderr(),
-                "outrigger run: programs that it has started still run, and have the trees until they end; Ctrl-C takes these away"
-            );
-        }
-    }
-}
-
-/// Passes signals on to the program. It gets those of the terminal by itself.
-fn forward(mut signals: Signals, child: u32, phase: Arc<Phase>) -> io::Result<()> {
-    let forward = move || {
-        let child = i32::try_from(child).ok().and_then(Pid::from_raw);
-        for signal in signals.forever() {
-            if phase.ended.load(Ordering::Acquire) {
-                phase.stop.store(true, Ordering::Release);
-                return;
-            }
-            if [SIGINT, SIGQUIT].contains(&signal) && is_in_foreground() {
-                continue;
-            }
-            if let (Some(child), Some(signal)) = (child, Signal::from_named_raw(signal)) {
-                // It may have ended.
-                let _ = kill_process(child, signal);
-            }
-        }
-    };
-    thread::Builder::new().name("signals".into()).spawn(forward).map(drop)
 }
 
 /// Whether the terminal sends its signals to this process, and so to the program.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `outrigger status`: what this user's mounts are and do.
+//! `outrigger status`: what this user's mounts are and do, and which programs trees are shown to.
 
 use crate::context::Context;
-use crate::control::{self, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus, TreeStatus};
+use crate::control::{
+    self, GuardStatus, MountStatus, ProgramPlace, ProgramStatus, ProgramView, ReplacementStatus, TreeStatus,
+};
 use crate::format::human::Unit;
 use crate::format::openmetrics::openmetrics;
 use crate::messages::output_failed;
@@ -18,6 +20,10 @@ use std::path::PathBuf;
 use std::thread;
 
 /// Arguments of `status`.
+///
+/// Shows your mounts and, where none is named, the programs that `outrigger run` and
+/// `outrigger attach` show trees to: the command line, its process, the process that serves,
+/// the mechanism (as --via names it), and where trees stand.
 #[derive(Debug, Args)]
 pub struct Status {
     /// Only these mounts; all of yours when none is given.
@@ -39,25 +45,52 @@ impl Run for Status {
             return out.write_all(text.as_bytes()).map_err(output_failed);
         }
         let found = self.collect(context)?;
+        let programs = if self.mounts.is_empty() { programs()? } else { Vec::new() };
         // A mount without a server was reported by `collect`.
         if found.is_empty()
+            && programs.is_empty()
             && self.mounts.is_empty()
             && !context.json
             && context.status() == Severity::Success
         {
             return writeln!(out, "no mounts").map_err(output_failed);
         }
-        for status in found {
-            let text = if context.json {
-                record(&status)
-            } else {
-                // Programs choose their names: a name may contain terminal controls.
-                String::from_utf8_lossy(&shown_on_terminal(describe(&status).as_bytes(), true)).into_owned()
-            };
+        let mounts =
+            found.iter().map(|status| if context.json { record(status) } else { shown(describe(status)) });
+        let views =
+            programs.iter().map(|view| if context.json { record(view) } else { shown(describe_view(view)) });
+        for text in mounts.chain(views) {
             out.write_all(text.as_bytes()).map_err(output_failed)?;
         }
         Ok(())
     }
+}
+
+/// Programs choose their names: a name may contain terminal controls.
+fn shown(text: String) -> String {
+    String::from_utf8_lossy(&shown_on_terminal(text.as_bytes(), true)).into_owned()
+}
+
+/// The programs that trees are shown to.
+fn programs() -> Result<Vec<ProgramView>, Failure> {
+    control::programs()
+        .map_err(|error| Failure::new(format!("cannot look for programs: {}", Error::from(error))))
+}
+
+/// Lines about one.
+fn describe_view(view: &ProgramView) -> String {
+    let ProgramView { argv, process, pid, mechanism, shown_by, overlay, places, uptime_seconds } = view;
+    let up = duration(*uptime_seconds);
+    let argv = shell_words::join(argv);
+    let mut text =
+        format!("{shown_by}: {argv} (process {process}) by {mechanism}, served by process {pid}, up {up}\n");
+    if let Some(overlay) = overlay {
+        let _ = writeln!(text, "  changes of local files go to {overlay}");
+    }
+    for ProgramPlace { path, source } in places {
+        let _ = writeln!(text, "  {path}: {source}");
+    }
+    text
 }
 
 impl Status {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting until the process of a mount has ended: only then an image it serves is whole and free again.
 
-use super::peer::{children, is_stopped};
+use super::peer::{children, is_stopped, state};
 use super::place::{Copy, copies, inode, is_by_nfs, shown, superblock};
 use super::{MountStatus, Peer, peers};
 use crate::interrupt::{self, Waited};
@@ -267,11 +267,7 @@ pub fn locker(path: &Path) -> Locker {
 }
 
 fn lives(pid: u32) -> bool {
-    // After the name, which may have anything in it: the state.
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')')
-        .next()
-        .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with(['Z', 'X']))
+    state(pid).is_some_and(|state| !['Z', 'X'].contains(&state))
 }
 
 #[cfg(test)]

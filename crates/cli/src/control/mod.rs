@@ -8,13 +8,17 @@ mod directory;
 mod ending;
 mod peer;
 mod place;
+mod programs;
 mod server;
 mod written;
 
 pub use directory::directory;
 pub use ending::{Ending, Locker, locker, wait_for_predecessors};
 pub use peer::{Peer, find, first_answer, locate, peers, statuses};
-pub use place::{Health, NFS_HOST, inode, is_by_nfs, is_connection, is_ours, probe, resolve, superblock};
+pub use place::{
+    Health, NFS_HOST, copies, inode, is_by_nfs, is_connection, is_ours, probe, resolve, superblock,
+};
+pub use programs::{ProgramPlace, ProgramView, programs};
 pub use server::{Controlled, Server, answer};
 pub use written::{lost_name, unwritten_lines, wait_written, what_was_lost};
 

@@ -223,11 +223,16 @@ pub fn children(pid: u32) -> Vec<u32> {
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Whether a signal has stopped the process (proc_pid_stat(5)).
-pub fn is_stopped(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+/// The state of a process (proc_pid_stat(5)); nothing when there is none.
+pub fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command in parentheses may hold anything, so the state follows the last one.
-    stat.rsplit(')').next().is_some_and(|rest| matches!(rest.trim_start().chars().next(), Some('T' | 't')))
+    stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// Whether a signal has stopped the process.
+pub fn is_stopped(pid: u32) -> bool {
+    matches!(state(pid), Some('T' | 't'))
 }
 
 /// The mounts of this user, living or not.

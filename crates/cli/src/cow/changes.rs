@@ -26,9 +26,9 @@ use std::sync::LazyLock;
 /// How paths are written in lines.
 static QUOTING: LazyLock<Quoting> = LazyLock::new(|| Quoting::new(Style::CMaybe));
 /// What names of the layer `union` begin with.
-const RESERVED: &[u8] = b".wh.";
+pub(super) const RESERVED: &[u8] = b".wh.";
 /// Hides all names of the real directory.
-const OPAQUE: &str = ".wh..wh..opq";
+pub(super) const OPAQUE: &str = ".wh..wh..opq";
 
 /// What became of a real file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

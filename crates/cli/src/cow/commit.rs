@@ -10,7 +10,7 @@ use super::changes::{Became, Change, Changes};
 use super::make::{adorn, make};
 use super::notes::{Notes, clean, temporaries};
 use super::only::Only;
-use super::origin::{Recorder, Version};
+use super::origin::{Origin, Recorder, Version};
 use super::overlay::{Overlay, commit_of, failed, origins_of, remove_tree};
 use super::place::{Place, leads_nowhere, open_dir};
 use super::preflight;
@@ -89,18 +89,22 @@ impl<'a> Commit<'a> {
         Ok(MountEntry::all()?.into_iter().filter(is_in_the_way).map(|mount| mount.mountpoint).collect())
     }
 
-    /// The first directory that was another one when the program saw it, and that something was mounted on since, or on one above it.
+    /// The first directory above a change that was another one when the program saw it: something was mounted there, or on one above it,
+    /// or unmounted.
     ///
     /// # Errors
     /// When the table of mounts cannot be read.
     pub fn mounted_since(&self) -> io::Result<Option<PathBuf>> {
-        let is_other = |mount: &MountEntry| {
-            let (path, origin) = (&mount.mountpoint, self.changes.origins.get(&mount.mountpoint));
-            let is_other =
-                origin.zip(fs::symlink_metadata(path).ok()).is_some_and(|(then, now)| !then.is_file(&now));
-            is_other && self.changes.list.iter().any(|change| change.path.starts_with(path))
+        let mounts = MountEntry::all()?;
+        let is_mount = |path: &Path| mounts.iter().any(|mount| mount.mountpoint == path);
+        let is_above = |path: &Path| self.changes.list.iter().any(|change| change.path.starts_with(path));
+        let is_other = |path: &Path, then: &Origin| {
+            then.is_elsewhere(path)
+                || is_mount(path) && fs::symlink_metadata(path).is_ok_and(|now| !then.is_file(&now))
         };
-        Ok(MountEntry::all()?.into_iter().find(is_other).map(|mount| mount.mountpoint))
+        let others =
+            self.changes.origins.iter().filter(|(path, then)| is_other(path, then) && is_above(path));
+        Ok(others.map(|(path, _)| path.clone()).min())
     }
 
     /// The first change that this user can never make, and why.

@@ -8,6 +8,7 @@
 //! | `changes.rs` | what differs between the overlay and the real files |
 //! | `alike.rs` | whether two files are the same, and in what they differ |
 //! | `commit.rs` | making the real files what the program saw |
+//! | `discard.rs` | giving up a part of the changes |
 //! | `notes.rs` | what a commit notes before it does it |
 //! | `place.rs` | names of real files, reached without symbolic links |
 //! | `only.rs` | a part of the changes |
@@ -17,6 +18,7 @@
 mod alike;
 mod changes;
 mod commit;
+mod discard;
 mod make;
 mod notes;
 mod only;
@@ -28,6 +30,7 @@ mod preflight;
 
 pub use changes::{Change, Changes};
 pub use commit::Commit;
+pub use discard::discard;
 pub use only::Only;
 pub use overlay::Overlay;
 

@@ -31,16 +31,29 @@ impl Only {
         self.0.is_empty() || self.0.iter().any(|path| change.path.starts_with(path) || is_above(path))
     }
 
+    /// The paths.
+    pub(super) fn paths(&self) -> &[PathBuf] {
+        &self.0
+    }
+
+    /// Whether a file is at or below one of them.
+    pub(super) fn has_below(&self, file: &Path) -> bool {
+        self.0.iter().any(|path| file.starts_with(path))
+    }
+
+    /// A sentence about each path that nothing was changed at or below.
+    pub fn unfound<'a>(&'a self, changes: &'a [Change]) -> impl Iterator<Item = String> + 'a {
+        let is_missing = |path: &&PathBuf| !changes.iter().any(|change| change.path.starts_with(path));
+        self.0.iter().filter(is_missing).map(|path| format!("no change is at or below '{}'", shown(path)))
+    }
+
     /// Whether there is a change at or below each path.
     ///
     /// # Errors
-    /// A sentence about a path that nothing was changed at.
+    /// The sentences of [`Only::unfound`].
     pub fn all_found(&self, changes: &[Change]) -> Result<(), Failure> {
-        let is_missing = |path: &&PathBuf| !changes.iter().any(|change| change.path.starts_with(path));
-        match self.0.iter().find(is_missing) {
-            Some(path) => Err(Failure::new(format!("no change is at or below '{}'", shown(path)))),
-            None => Ok(()),
-        }
+        let unfound: Vec<String> = self.unfound(changes).collect();
+        if unfound.is_empty() { Ok(()) } else { Err(Failure::new(unfound.join("; "))) }
     }
 }
 

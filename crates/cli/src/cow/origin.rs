@@ -2,8 +2,10 @@
 //! Versions of real files that the overlay hides, a line each:
 //!
 //! ```text
-//! copy|hide INODE MODE LINKS UID GID SIZE MTIME CTIME PATH
+//! copy|hide INODE MODE LINKS UID GID SIZE MTIME CTIME PATH [SYSTEM]
 //! ```
+//!
+//! SYSTEM is the number of the file system that a directory is on (statvfs(3)), where it has one: mounts are told apart by it.
 //!
 //! A copy counts in the version it was made of last. What has no copy counts in the version that was hidden first. A line that a power
 //! failure took leaves a file of unknown version, which is a conflict.
@@ -11,7 +13,9 @@
 use super::{read, written};
 use outrigger_core::{Attr, Name, Result, Time, lock};
 use outrigger_layer_union::Hides;
+use rustix::fs::statvfs;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -38,6 +42,8 @@ pub struct Origin {
     version: Version,
     /// Whether there is a copy of it, or was.
     pub copied: bool,
+    /// The number of the file system, of a directory.
+    system: Option<u64>,
 }
 
 impl Version {
@@ -117,6 +123,11 @@ impl Origin {
         self.version.ino == now.ino()
     }
 
+    /// Whether the directory at its path is on another file system. What is not known is the same.
+    pub fn is_elsewhere(&self, path: &Path) -> bool {
+        self.system.is_some_and(|then| system_of(path).is_some_and(|now| now != then))
+    }
+
     /// Whether a directory in the overlay has the permissions and the owner it was copied with.
     pub fn is_dir_of(&self, copy: &Metadata) -> bool {
         let then = &self.version;
@@ -124,6 +135,8 @@ impl Origin {
     }
 }
 
+/// Which word of a line is the path.
+const PATH_AT: usize = 9;
 /// The bits of a mode that say the kind of file.
 const KIND: u32 = 0o170_000;
 
@@ -142,10 +155,31 @@ pub fn load(path: &Path) -> io::Result<HashMap<PathBuf, Origin>> {
         let Some(path) = words.next().and_then(read) else { continue };
         let copied = how == "copy";
         if copied || !known.contains_key(&path) {
-            known.insert(path, Origin { version, copied });
+            let system = words.next().and_then(|number| u64::from_str_radix(number, 16).ok());
+            known.insert(path, Origin { version, copied, system });
         }
     }
     Ok(known)
+}
+
+/// The number of the file system of a directory; 0 is that of those that have none.
+fn system_of(path: &Path) -> Option<u64> {
+    statvfs(path).ok().map(|found| found.f_fsid).filter(|&number| number != 0)
+}
+
+/// Takes out what is known of some files, in one step.
+pub fn forget(path: &Path, is_one: impl Fn(&Path) -> bool) -> io::Result<()> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        text => text?,
+    };
+    let file_of = |line: &str| line.split(' ').nth(PATH_AT).and_then(read);
+    let stays = |line: &&str| !file_of(line.trim_end()).is_some_and(|file| is_one(&file));
+    let part = path.with_extension("part");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+    file.write_all(text.split_inclusive('\n').filter(stays).collect::<String>().as_bytes())?;
+    file.sync_all()?;
+    fs::rename(part, path)
 }
 
 /// Writes versions down.
@@ -180,7 +214,10 @@ impl Recorder {
     }
 
     fn line(&self, how: &str, path: &[u8], version: &Version) -> Result<()> {
-        let line = format!("{how} {} {}\n", version.line(), written(path));
+        let is_dir = version.mode & KIND == DIRECTORY;
+        let system = is_dir.then(|| system_of(Path::new(OsStr::from_bytes(path)))).flatten();
+        let system = system.map_or_else(String::new, |number| format!(" {number:x}"));
+        let line = format!("{how} {} {}{system}\n", version.line(), written(path));
         let mut file = lock(&self.0);
         let before = file.metadata().map_err(because)?.len();
         file.write_all(line.as_bytes()).map_err(|error| {
@@ -242,7 +279,7 @@ mod tests {
         let origin = |path: &Path| {
             let version = Version::of(&fs::symlink_metadata(path).unwrap());
             assert_eq!(Version::parse(version.line().split(' ')), Some(version.clone()));
-            Origin { version, copied: true }
+            Origin { version, copied: true, system: None }
         };
         let before = origin(&file);
         assert!(before.is_still(&fs::metadata(&file).unwrap()));

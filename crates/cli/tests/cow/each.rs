@@ -404,6 +404,36 @@ pub fn a_part_of_the_changes_is_committed_and_the_rest_stays(via: &'static str) 
     assert_eq!(fs::read_to_string(place.at("here/new/y")).unwrap(), "y\n");
 }
 
+pub fn a_part_of_the_changes_is_given_up_and_the_rest_stays(via: &'static str) {
+    let Some(place) = place(via) else { return };
+    let script = "echo mine >many/a; rm many/b; mkdir -p new/sub; echo x >new/sub/x; echo y >new/y; rm -r tree; chmod 700 empty";
+    apart(&place, "here", script).ok();
+    let none = place.run(&["diff", "kept", "--only", "here/none"]);
+    assert_eq!((&*none.out, none.code), ("", Some(0)), "{none:?}");
+    for command in ["commit", "discard"] {
+        let said = place.run(&[command, "kept", "--only", "here/none"]).refused(1);
+        assert!(none.err.ends_with(said.split_once(": ").unwrap().1), "{none:?} {said}");
+    }
+    let said = place.run(&["discard", "kept", "--only", "here/tree/one", "--only", "here/many"]).refused(1);
+    assert!(said.contains("here/tree', which the program has removed"), "{said}");
+    assert_eq!(changes(&place, "here").len(), 15, "nothing was discarded");
+    place.run(&["discard", "kept", "--only", "here/many", "--only", "here/new/sub/x"]).ok();
+    let left = changes(&place, "here");
+    assert!(left.iter().all(|line| !line.contains("many") && !line.contains("new/sub/x")), "{left:?}");
+    assert_eq!(left.len(), 12, "{left:?}");
+    place.file("here/many/a", "theirs\n");
+    assert_eq!(
+        apart(&place, "here", "cat many/[ab]; ls new new/sub; ! ls tree").ok(),
+        "theirs\nother\nnew:\nsub\ny\n\nnew/sub:\n"
+    );
+    // What was hidden before is no conflict.
+    apart(&place, "here", "rm many/a").ok();
+    place.run(&["discard", "kept", "--only", "here/tree"]).ok();
+    place.run(&["commit", "kept"]).ok();
+    assert!(place.at("here/tree/one").exists() && place.at("here/many/b").exists());
+    assert!(!place.at("here/many/a").exists() && !place.at("kept").exists());
+}
+
 pub fn a_name_makes_no_line_of_diff_or_commit(via: &'static str) {
     let Some(place) = place(via) else { return };
     apart(&place, "here", "echo x >\"$(printf 'a\\nremoved  etc')\"; mkdir \"$(printf 'b\\033')\"").ok();

@@ -60,6 +60,7 @@ each_way! {
     each::a_directory_becomes_a_fifo
     each::directories_that_their_owner_may_not_look_into_are_shown_and_committed
     each::a_part_of_the_changes_is_committed_and_the_rest_stays
+    each::a_part_of_the_changes_is_given_up_and_the_rest_stays
     each::a_name_makes_no_line_of_diff_or_commit
     each::an_open_file_is_changed_also_when_its_first_name_is_gone
     each::directories_that_their_owner_made_read_only_are_committed

@@ -104,6 +104,22 @@ fn what_was_mounted_after_the_program_is_not_written_to() {
     assert_eq!(said.err.matches("something else is mounted now").count(), 2, "{said:?}");
 }
 
+/// The roots of both have the same inode number.
+#[test]
+fn another_disk_in_the_place_of_the_former_one_is_not_written_to() {
+    let Some(place) = place("namespace") else { return };
+    let script = format!(
+        "cd here; mount -t tmpfs one many; {PROGRAM} run --cow=../kept -- sh -ec 'echo new >many/new'
+        stat -c %i many; umount many; mount -t tmpfs two many; stat -c %i many
+        if {PROGRAM} commit ../kept; then exit 1; fi; umount many
+        if {PROGRAM} commit ../kept; then exit 1; fi; test ! -e many/new"
+    );
+    let said = place.run_as("unshare", &["-m", "sh", "-ec", &script]);
+    let numbers: Vec<&str> = said.out.lines().collect();
+    assert!(said.code == Some(0) && matches!(numbers[..], [one, two] if one == two), "{said:?}");
+    assert_eq!(said.err.matches("something else is mounted now").count(), 2, "{said:?}");
+}
+
 #[test]
 fn a_directory_behind_cow_without_an_equals_sign_is_no_program() {
     let Some(place) = place("namespace") else { return };

@@ -270,6 +270,25 @@ pub fn changes_of_a_read_only_tree_are_refused_at_once(via: &'static str) {
     assert_eq!((&*said.out, said.err.matches("Read-only").count()), ("1\n2\n3\n4\ncontent\n", 4), "{said:?}");
 }
 
+pub fn a_lock_that_other_clients_do_not_see_is_granted_with_a_warning(via: &'static str) {
+    if !has("flock") || !has("python3") {
+        return;
+    }
+    let place = place(via);
+    place.file("local", "");
+    let said = run(&place, &[], &["flock", "-n", "local", "true"]);
+    assert_eq!((&*said.err, said.code), ("", Some(0)), "a local lock is one for all");
+    let posix = "import fcntl; f = open('/data/sub/file', 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); fcntl.lockf(f, fcntl.LOCK_UN)";
+    for words in [&["flock", "-n", "/data/sub/file", "true"][..], &["python3", "-c", posix]] {
+        let said = run(&place, &[], words);
+        assert!(said.code == Some(0) && said.err.lines().count() == 1, "{said:?}");
+        assert!(
+            said.err.contains("a lock of '/data/sub/file' holds among the programs of this run only"),
+            "{said:?}"
+        );
+    }
+}
+
 pub fn looking_at_files_does_not_read_them(via: &'static str) {
     let place = place(via);
     place.file("tree/big", vec![b'x'; 1 << 20]);

@@ -34,6 +34,7 @@ each_way! {
     content_that_cannot_be_stored_is_kept_and_no_success
     changes_of_a_read_only_tree_are_refused_at_once
     looking_at_files_does_not_read_them
+    a_lock_that_other_clients_do_not_see_is_granted_with_a_warning
     a_tree_that_does_not_answer_stops_no_other_call
     a_compiler_builds_in_a_tree
     threads_and_signals_do_not_disturb_calls

@@ -3,6 +3,7 @@
 
 use crate::failed;
 use crate::launch::{Prefix, order_with_socket, pair};
+use crate::proc::stat_field;
 use crate::{INJECT, KEEP, LISTENING};
 use outrigger_host::{receive_with, send_with};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -65,10 +66,8 @@ pub(crate) struct Shows {
 
 /// The address of the keeper of a process. Each network namespace has its own addresses, and there is nothing to be removed.
 fn address(pid: u32) -> io::Result<SocketAddrUnix> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The time when it was started: numbers of processes are used again.
-    let started = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));
-    let started = started.ok_or(io::ErrorKind::NotFound)?;
+    let started: u64 = stat_field(pid, 22).ok_or(io::ErrorKind::NotFound)?;
     let name = format!("outrigger-keep-{}-{pid}-{started}", geteuid().as_raw());
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }

@@ -5,10 +5,15 @@ use crate::inner::Inner;
 use crate::numbers::Life;
 use crate::state::{Open, Phase, Tree};
 use futures_channel::oneshot;
-use outrigger_core::Error;
 use outrigger_core::runtime::until;
+use outrigger_core::{Cancel, Error};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How long it may take to find out the names of files that are not written.
+const NAMING: Duration = Duration::from_secs(1);
+/// How many of them are told.
+const NAMED: usize = 10;
 
 /// What is known of the trees. Clones belong to the same service.
 #[derive(Clone)]
@@ -56,7 +61,7 @@ impl Phase {
             Phase::Closed => "closed",
             Phase::Opening => "opening",
             Phase::Open(_) => "open",
-            Phase::Closing => "closing",
+            Phase::Closing(_) => "closing",
             Phase::Broken { .. } => "broken",
         }
     }
@@ -107,18 +112,18 @@ impl Control {
             match &mut tree.phase {
                 Phase::Open(this) => open.push(Arc::clone(this)),
                 Phase::Broken { retry, .. } => (*retry, tree.failures) = (now, 0),
-                Phase::Closed | Phase::Opening | Phase::Closing => {}
+                Phase::Closed | Phase::Opening | Phase::Closing(_) => {}
             }
         }
         open.iter().for_each(|open| open.hosted.ending.flush());
     }
 
-    /// What programs have written and open trees have not got: paths, and the amount in words.
+    /// What programs have written and trees have not got that are open or being closed: paths, and the amount in words.
     pub fn unwritten(&self) -> Vec<Left> {
         let open: Vec<(String, Arc<Open>)> = {
             let state = self.0.lock();
             let open = state.trees.values().filter_map(|tree| match &tree.phase {
-                Phase::Open(open) => Some((tree.shown(), Arc::clone(open))),
+                Phase::Open(open) | Phase::Closing(open) => Some((tree.shown(), Arc::clone(open))),
                 _ => None,
             });
             open.collect()
@@ -128,27 +133,41 @@ impl Control {
         open.into_iter().filter_map(left).collect()
     }
 
-    /// Closes all trees at once, within `patience`. Answers what is lost for certain, now or before, and what did not answer until then.
-    pub async fn close(&self, patience: Duration) -> Vec<Left> {
+    /// Closes all trees at once, within `patience`, and until `enough` is raised. Answers what is lost for certain, now or before, and
+    /// what did not answer until then.
+    pub async fn close(&self, patience: Duration, enough: &Cancel) -> Vec<Left> {
         let limit = self.0.runtime.monotonic() + patience;
         let closing = self.begin_closing();
         let mut left = Vec::new();
         for (path, open, outcome) in closing {
-            let what = match until(&*self.0.runtime, limit, outcome).await {
+            let what = match enough.unless_raised(until(&*self.0.runtime, limit, outcome)).await {
                 // What it lost is told below.
-                Some(Ok(_)) => continue,
-                Some(Err(_)) => "the task that closes it ended".to_owned(),
-                None => {
-                    // A server of whole files may lack one that is written, but not closed there.
-                    let left = open.hosted.ending.unwritten();
-                    let left = left.unwrap_or_else(|| "it may not have all that was written".to_owned());
-                    format!("no answer for {} s, {left}", patience.as_secs_f64())
+                Some(Some(Ok(_))) => continue,
+                Some(Some(Err(_))) => "the task that closes it ended".to_owned(),
+                Some(None) => {
+                    format!("no answer for {} s, {}", patience.as_secs_f64(), self.unwritten_in(&open).await)
                 }
+                None => format!("given up, {}", self.unwritten_in(&open).await),
             };
             left.push(Left { path, what });
         }
         left.extend(self.lost());
         left
+    }
+
+    /// What a tree has not got that is waited for no more, with the names of files.
+    async fn unwritten_in(&self, open: &Open) -> String {
+        let ending = &open.hosted.ending;
+        // A server of whole files may lack one that is written, but not closed there.
+        let amount = ending.unwritten();
+        let amount = amount.unwrap_or_else(|| "it may not have all that was written".to_owned());
+        let limit = self.0.runtime.monotonic() + NAMING;
+        let mut files = until(&*self.0.runtime, limit, ending.unwritten_files()).await.unwrap_or_default();
+        if files.len() > NAMED {
+            files.truncate(NAMED);
+            files.push("...".to_owned());
+        }
+        if files.is_empty() { amount } else { format!("{amount}: {}", files.join(", ")) }
     }
 
     /// What was lost when trees were closed, once.

@@ -140,7 +140,7 @@ impl State {
     pub(crate) fn begin_closing(&mut self, life: Life, now: Duration) -> Option<Arc<Open>> {
         let tree = self.trees.get_mut(&life.tree)?;
         let open = tree.open_in(life)?;
-        tree.enter_phase(Phase::Closing, now);
+        tree.enter_phase(Phase::Closing(Arc::clone(&open)), now);
         Some(open)
     }
 }

@@ -126,7 +126,7 @@ impl Inner {
                 let why = format!("{}: it has been being opened for long", tree.opener.location());
                 Some(Err(Errno::ETIMEDOUT.because(why)))
             }
-            Phase::Opening | Phase::Closing => None,
+            Phase::Opening | Phase::Closing(_) => None,
         }
     }
 

@@ -65,9 +65,24 @@ pub struct Options {
     pub owner: (u32, u32),
     /// Whether looking at the root of a tree opens it and waits for it: what a program sees of the root is then always what it is.
     pub looking_opens: bool,
+    /// Whom to tell of trees that do not answer.
+    pub silence: Option<Silence>,
     /// Whether a program uses the tree at this path, for doors that cannot tell: a working directory is within, for example.
     pub is_used: Option<Arc<IsUsed>>,
 }
+
+/// Who is told, once for each tree, that it has not answered a request for long.
+#[derive(Clone)]
+pub struct Silence {
+    /// How long that is. Where a request waits for a peer, as reading from a pipe does
+    /// ([`Cancel::heed_signals`](outrigger_core::Cancel::heed_signals)), no time is long.
+    pub after: Duration,
+    /// Gets what the name of the tree leads to.
+    pub tell: Arc<TellOfSilence>,
+}
+
+/// See [`Silence::tell`].
+pub type TellOfSilence = dyn Fn(&str) + Send + Sync;
 
 /// See [`Options::is_used`].
 pub type IsUsed = dyn Fn(&str) -> bool + Send + Sync;
@@ -80,6 +95,7 @@ impl Default for Options {
             back_off: (Duration::from_secs(1), Duration::from_secs(60)),
             owner: (0, 0),
             looking_opens: false,
+            silence: None,
             is_used: None,
         }
     }

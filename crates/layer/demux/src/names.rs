@@ -51,6 +51,9 @@ pub trait Ending: Send + Sync {
     /// What programs have written and the tree has not got, in words; nothing when there is nothing.
     fn unwritten(&self) -> Option<String>;
 
+    /// The files of which something is not written, by their paths in the tree or in other words; not necessarily all.
+    fn unwritten_files(&self) -> BoxFuture<'static, Vec<String>>;
+
     /// Drops what is cached.
     fn flush(&self);
 

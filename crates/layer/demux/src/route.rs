@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which tree a request is for, and the request with the tree's numbers.
 
-use crate::GRACE;
 use crate::inner::{Inner, Use};
 use crate::numbers::{Life, Place};
+use crate::state::Tree;
 use crate::up::Asked;
+use crate::{GRACE, Silence};
 use outrigger_core::reply::{Attrs, Ttl};
 use outrigger_core::runtime::until;
 use outrigger_core::{Answer, Cx, Errno, Error, Node, Reply, Request, Result, Traverse, Visit};
 use std::borrow::Cow;
+use std::pin::pin;
 use std::sync::Arc;
 
 /// The nodes that a request names: no operation has more than two.
@@ -85,7 +87,9 @@ impl Inner {
             Way::Tree { root, at_root: true, .. } if self.answers_for_root(&request) => {
                 self.of_root(cx, root, request)
             }
-            Way::Tree { root, life, .. } => Answer::later(self.in_tree(cx, root, life, request)),
+            Way::Tree { root, life, .. } => {
+                Answer::later(self.telling(cx, root, self.in_tree(cx, root, life, request)))
+            }
         }
     }
 
@@ -124,6 +128,23 @@ impl Inner {
         let Some(open) = open else { return Answer::Ready(Reply::Done(())) };
         request.traverse(&mut Renumber(own));
         Answer::later(async move { open.hosted.service.call(cx, request).await })
+    }
+
+    /// The outcome of `work` in a tree. That it does not come for long is told.
+    async fn telling<T>(&self, cx: &Cx, root: u64, work: impl Future<Output = T>) -> T {
+        let Some(Silence { after, tell }) = &self.options.silence else { return work.await };
+        let (mut work, limit) = (pin!(work), self.runtime.monotonic() + *after);
+        if let Some(outcome) = until(&*self.runtime, limit, &mut work).await {
+            return outcome;
+        }
+        let first = |tree: &mut Tree| {
+            let is_first = !cx.cancel.heeds_signals() && !std::mem::replace(&mut tree.is_told_silent, true);
+            is_first.then(|| tree.opener.location().to_owned())
+        };
+        if let Some(location) = self.with_tree(root, first).flatten() {
+            tell(&location);
+        }
+        work.await
     }
 
     /// Passes a request to its tree, which is opened first if need be.

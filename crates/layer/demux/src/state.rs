@@ -51,6 +51,8 @@ pub(crate) struct Tree {
     pub(crate) attr: Option<Attr>,
     /// What closing the tree lost, until `Control::close` has reported it.
     pub(crate) lost: Option<Error>,
+    /// It was told that it does not answer.
+    pub(crate) is_told_silent: bool,
     /// Names, with the numbers of their directories above, that a kernel may remember to lead to nothing: they keep their directory.
     pub(crate) missing: HashSet<(Node, Name)>,
 }
@@ -60,7 +62,8 @@ pub(crate) enum Phase {
     Closed,
     Opening,
     Open(Arc<Open>),
-    Closing,
+    /// It may have something left to write.
+    Closing(Arc<Open>),
     /// It cannot be opened, and is not tried again before `retry`.
     Broken {
         error: Error,
@@ -97,6 +100,7 @@ impl Tree {
             opens: 0,
             attr: None,
             lost: None,
+            is_told_silent: false,
             missing: HashSet::new(),
         }
     }
@@ -145,7 +149,7 @@ impl Tree {
         let is_idle = match &self.phase {
             Phase::Closed => true,
             Phase::Broken { retry, .. } => *retry <= now,
-            Phase::Opening | Phase::Open(_) | Phase::Closing => false,
+            Phase::Opening | Phase::Open(_) | Phase::Closing(_) => false,
         };
         is_idle && self.lost.is_none()
     }

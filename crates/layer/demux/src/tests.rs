@@ -9,8 +9,8 @@ use super::*;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Attrs, Created, Data, Dirent, Dirents, Entry, OpenHow, Opened, Ttl};
 use outrigger_core::{
-    Attr, BoxFuture, Clock, Credentials, Errno, Error, FileKind, Generation, Handle, LockOwner, Name, Node,
-    Notice, Op, Payload, Reply, Result, Runtime, XattrName, ask, lock,
+    Attr, BoxFuture, Cancel, Clock, Credentials, Errno, Error, FileKind, Generation, Handle, LockOwner, Name,
+    Node, Notice, Op, Payload, Reply, Result, Runtime, XattrName, ask, lock,
 };
 use outrigger_sim::{Scripted, Sim, Step};
 use std::collections::BTreeMap;
@@ -128,6 +128,11 @@ struct Ends(Arc<Toy>);
 impl Ending for Ends {
     fn unwritten(&self) -> Option<String> {
         self.0.unwritten.load(Ordering::Relaxed).then(|| "3 bytes of 1 file are not written".to_owned())
+    }
+
+    fn unwritten_files(&self) -> BoxFuture<'static, Vec<String>> {
+        let is_unwritten = self.0.unwritten.load(Ordering::Relaxed);
+        Box::pin(async move { if is_unwritten { vec!["/d/7".to_owned()] } else { Vec::new() } })
     }
 
     fn flush(&self) {}

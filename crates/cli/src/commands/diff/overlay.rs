@@ -4,6 +4,7 @@
 use crate::commands::commit::show as show_change;
 use crate::context::Context;
 use crate::cow::{Changes, Only, Overlay};
+use crate::messages::warn;
 use crate::output::Output;
 use crate::status::{Failure, Status};
 use std::ffi::OsString;
@@ -21,6 +22,8 @@ pub(super) fn show(context: &Context, operand: Option<&OsString>, only: &[PathBu
     let only = Only::these(only)?;
     let mut changes = Changes::of(&dir)?;
     changes.list.retain(|change| only.has(change));
+    // That nothing differs there is no error, but it may be another path than the user meant.
+    only.unfound(&changes.list).for_each(|sentence| warn(format_args!("outrigger diff: {sentence}")));
     let mut output = Output::new(context);
     for change in &changes.list {
         show_change(context, &mut output, change)?;

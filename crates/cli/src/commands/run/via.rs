@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How the program comes to see trees: in a namespace with a FUSE mount, or by answers to its system calls.
 
-use super::{COMMAND, Phase, code, failed, forward, wait_for_others};
+use super::signals::{Forwarding, caught};
+use super::{COMMAND, code, failed};
 use crate::context::Context;
 use crate::status::Failure;
 use crate::trees::Tree;
@@ -16,18 +17,19 @@ use outrigger_host::{allow_descriptors, users_state};
 use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, set_child_subreaper, waitpid};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// How often programs are let go of that have ended.
 const REAP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// How long a tree may still take for a change when the user has given up.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The mechanisms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -120,8 +122,29 @@ impl Via {
         }
     }
 
-    fn name(self) -> String {
+    /// As `--via` names it.
+    pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+impl Begun {
+    /// How the program comes to see trees.
+    pub fn via(&self) -> Via {
+        match self {
+            Begun::Namespace(_) => Via::Namespace,
+            Begun::Seccomp(_) => Via::Seccomp,
+            Begun::Ptrace(_) => Via::Ptrace,
+        }
+    }
+
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        match self {
+            Begun::Namespace(launched) => launched.child.id(),
+            Begun::Seccomp(filtered) => filtered.child.id(),
+            Begun::Ptrace(traced) => traced.pid,
+        }
     }
 }
 
@@ -204,11 +227,10 @@ fn answer(
     (mut program, pid, waiting): (Program, u32, Waiting),
     verbose: bool,
 ) -> Result<Answered, Failure> {
-    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]).map_err(failed)?;
+    let signals = caught().map_err(failed)?;
     allow_descriptors();
     let notified = begin()?;
-    let phase = Arc::new(Phase::default());
-    forward(signals, pid, Arc::clone(&phase)).map_err(failed)?;
+    let forwarding = Forwarding::start(signals, pid).map_err(failed)?;
     let executed = waiting.go();
     let status = program.wait().map_err(failed)?;
     if let Err(why) = executed {
@@ -216,12 +238,11 @@ fn answer(
         notified.finish();
         return Err(Failure::serious(why));
     }
-    phase.ended.store(true, Ordering::Release);
     let ends_within = |limit| {
         program.reap_others();
         notified.ends_within(limit)
     };
-    wait_for_others(ends_within, &phase);
+    forwarding.end(ends_within, || true, &context.cancel).map_err(failed)?;
     if verbose {
         let _ = writeln!(io::stderr(), "outrigger run: {}", answered(notified.counts()));
     }
@@ -266,7 +287,8 @@ pub fn client(context: &Context, tree: &Tree, groups: Groups) -> Client {
     let settings = Settings {
         cred: Credentials { groups, ..Credentials::new(uid, gid) },
         timeout: context.options().timeout.filter(|timeout| !timeout.is_zero()),
-        ..Settings::default()
+        cancel: context.cancel.clone(),
+        grace: GRACE,
     };
     Client::new(Arc::clone(&tree.service), runtime, settings)
 }

@@ -5,6 +5,7 @@ use super::decode::Asked;
 use super::mirror::os;
 use super::names::{DELETED, Found};
 use super::process::Process;
+use super::say;
 use super::server::{Reply, Server};
 use super::source::Call;
 use libc::{AT_SYMLINK_NOFOLLOW, X_OK};
@@ -125,6 +126,10 @@ impl Server {
                 self.asks();
                 Some(self.sync(path, *data_only))
             }
+            Asked::Lock { file } => {
+                let path = process.file(*file).ok()?;
+                self.names.in_mirror(&path).map(|path| self.locks(path))
+            }
             Asked::ReadLink { at, to, size } => {
                 let path = if at.path.starts_with(b"/") {
                     at.path.clone()
@@ -165,6 +170,17 @@ impl Server {
         let target = readlinkat(CWD, [b"/proc/", &rest[..]].concat(), Vec::new()).ok()?.into_bytes();
         let shown = self.names.shown(&target)?;
         Some(if shown.is_empty() { b"/".to_vec() } else { shown.to_vec() })
+    }
+
+    /// A program locks a copy, which no other client of the tree learns.
+    fn locks(&self, path: &[u8]) -> Result<Reply> {
+        self.told_of_locks.call_once(|| {
+            say(format_args!(
+                "a lock of '{}' holds among the programs of this run only, as all of files in trees: other clients neither see it nor keep it from being taken",
+                String::from_utf8_lossy(path)
+            ));
+        });
+        Ok(Reply::Pass)
     }
 
     fn sync(&self, path: &[u8], data_only: bool) -> Result<Reply> {

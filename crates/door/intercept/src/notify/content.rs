@@ -2,7 +2,7 @@
 //! The content of files in the mirror: fetched when a file is opened, and stored in the tree after it was written to.
 
 use super::mirror::{lock, os};
-use super::say;
+use super::{say, telling};
 use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
@@ -227,6 +227,30 @@ impl Content {
             self.key = Key::of(attr);
         }
         Some(set)
+    }
+}
+
+impl Content {
+    /// Stores it, or keeps what was written: see [`Contents::finish`].
+    fn finish(&mut self, keep: &Path, early: bool) -> Option<String> {
+        let stored =
+            self.store().and_then(|()| self.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
+        let writing = self.writing.as_ref()?;
+        let path = String::from_utf8_lossy(&self.path);
+        let lost = match stored {
+            Err(error) => match kept(keep, &path, &writing.copy) {
+                Ok(place) => Some(format!(
+                    "'{path}' is not stored: {error}; what was written is in '{}'",
+                    place.display()
+                )),
+                Err(why) => return Some(unkept(&path, &error, writing, (keep, &why))),
+            },
+            Ok(()) => (early && !writing.is_closed())
+                .then(|| format!("'{path}' is open for writing: what is written to it from now on is lost")),
+        };
+        let _ = std::fs::remove_file(&writing.note);
+        self.writing = None;
+        lost
     }
 }
 
@@ -462,33 +486,15 @@ impl Contents {
     /// a note with it; answers what was lost to the trees. With `early`, programs go on: what they have open for writing is lost, too.
     pub(crate) fn finish(&self, keep: &Path, early: bool) -> Vec<String> {
         let all: Vec<_> = lock(&self.all).values().cloned().collect();
-        let mut lost = Vec::new();
-        for content in all {
-            let mut content = lock(&content);
-            let stored = content
-                .store()
-                .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
-            if let (Err(error), Some(writing)) = (stored, &content.writing) {
-                let path = String::from_utf8_lossy(&content.path).into_owned();
-                match kept(keep, &path, &writing.copy) {
-                    Ok(place) => lost.push(format!(
-                        "'{path}' is not stored: {error}; what was written is in '{}'",
-                        place.display()
-                    )),
-                    Err(why) => {
-                        lost.push(unkept(&path, &error, writing, (keep, &why)));
-                        continue;
-                    }
-                }
-            } else if early && content.writing.as_ref().is_some_and(|writing| !writing.is_closed()) {
-                let path = String::from_utf8_lossy(&content.path);
-                lost.push(format!("'{path}' is open for writing: what is written to it from now on is lost"));
-            }
-            if let Some(writing) = content.writing.take() {
-                let _ = std::fs::remove_file(writing.note);
-            }
-        }
-        lost
+        // What is locked is being stored.
+        let is_left =
+            |content: &Arc<Mutex<Content>>| content.try_lock().map_or(true, |content| content.is_written());
+        let left = || all.iter().filter(|content| is_left(content)).count();
+        let waits = || match left() {
+            1 => "what was written to a file is being stored; Ctrl-C gives up".to_owned(),
+            count => format!("what was written to {count} files is being stored; Ctrl-C gives up"),
+        };
+        telling(waits, || all.iter().filter_map(|content| lock(content).finish(keep, early)).collect())
     }
 }
 

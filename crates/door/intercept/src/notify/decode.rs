@@ -64,6 +64,7 @@ pub(crate) enum Asked {
     Watch { watcher: i32, at: At, mask: u32 },
     FileHandle { at: At },
     Sync { file: i32, data_only: bool },
+    Lock { file: i32 },
     List { file: i32, to: u64, size: u64 },
     Bind { at: At },
     Connect { at: At },
@@ -247,6 +248,7 @@ impl Asked {
             | Asked::Watch { .. }
             | Asked::FileHandle { .. }
             | Asked::Sync { .. }
+            | Asked::Lock { .. }
             | Asked::List { .. }
             | Asked::Connect { .. } => false,
             Asked::MakeDir { .. }
@@ -280,6 +282,7 @@ impl Asked {
             Asked::Rename { from, to, .. } | Asked::Link { from, to } => vec![plain(from), plain(to)],
             Asked::CurrentDir { .. }
             | Asked::Sync { .. }
+            | Asked::Lock { .. }
             | Asked::List { .. }
             | Asked::StatOpen { .. }
             | Asked::StatxOpen { .. }
@@ -372,6 +375,7 @@ impl Arguments {
                 Asked::FileHandle { at: self.at_with(0, self.flags(4) & AT_EMPTY_PATH | follow)? }
             }
             libc::SYS_fsync => Asked::Sync { file: self.flags(0), data_only: false },
+            libc::SYS_flock | libc::SYS_fcntl => Asked::Lock { file: self.flags(0) },
             libc::SYS_fdatasync => Asked::Sync { file: self.flags(0), data_only: true },
             _ => return Ok(None),
         }))

@@ -39,6 +39,7 @@ const NOTIFIED: &[i64] = &[
     libc::SYS_lstat,
     libc::SYS_access,
     libc::SYS_execve,
+    libc::SYS_flock,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_truncate,
@@ -124,6 +125,9 @@ const UNKNOWN: &[i64] = &[libc::SYS_getdents, libc::SYS_io_uring_enter, libc::SY
 
 /// The last call that is known here (`mseal`). Later ones may change files by paths.
 const LAST_KNOWN: u32 = 462;
+
+/// The requests of fcntl(2) that take and release locks.
+const LOCKS: [i32; 4] = [libc::F_SETLK, libc::F_SETLKW, libc::F_OFD_SETLK, libc::F_OFD_SETLKW];
 
 /// The kinds of requests to open files (ioctl(2)) among which are such as change them: of all file systems, and of some.
 const CONTROLS: [u8; 11] = [b'f', b'X', b'v', b'r', b'n', b'o', 0x94, 0x97, 0xbc, 0xcf, 0xf5];
@@ -228,6 +232,7 @@ pub(crate) fn filter_apart(told: Told) -> Vec<sock_filter> {
     all.extend(each(UNKNOWN, NO_SUCH_CALL));
     all.extend(traced);
     all.push((one(libc::SYS_ioctl), if_control(told)));
+    all.push((one(libc::SYS_fcntl), if_lock(told)));
     all.push((LAST_KNOWN + 1..=u32::MAX, unknown.clone()));
     all.sort_by_key(|(run, _)| *run.start());
     [
@@ -242,12 +247,22 @@ pub(crate) fn filter_apart(told: Told) -> Vec<sock_filter> {
 
 /// Gives this answer to requests to open files of some kinds.
 fn if_control(answer: u32) -> Vec<sock_filter> {
-    let mut all = vec![load(FLAGS), instruction(BPF_ALU | BPF_AND | BPF_K, 0xff00, 0, 0)];
-    for (index, kind) in CONTROLS.into_iter().enumerate() {
-        all.push(jump(BPF_JEQ, u32::from(kind) << 8, (CONTROLS.len() - index) as u8, 0));
-    }
-    all.extend([give(SECCOMP_RET_ALLOW), give(answer)]);
-    all
+    let head = vec![load(FLAGS), instruction(BPF_ALU | BPF_AND | BPF_K, 0xff00, 0, 0)];
+    [head, if_one_of(&CONTROLS.map(|kind| u32::from(kind) << 8), answer)].concat()
+}
+
+/// Gives this answer to requests about locks.
+fn if_lock(answer: u32) -> Vec<sock_filter> {
+    [vec![load(FLAGS)], if_one_of(&LOCKS.map(i32::cast_unsigned), answer)].concat()
+}
+
+/// Gives this answer if what was loaded is one of these.
+fn if_one_of(values: &[u32], answer: u32) -> Vec<sock_filter> {
+    let jumps = values
+        .iter()
+        .enumerate()
+        .map(|(index, &value)| jump(BPF_JEQ, value, (values.len() - index) as u8, 0));
+    jumps.chain([give(SECCOMP_RET_ALLOW), give(answer)]).collect()
 }
 
 /// The filter; some calls from the instruction before the address `gate` are allowed.
@@ -276,6 +291,7 @@ fn answers(told: Told, gate: Option<u64>) -> Vec<Run> {
     let notified: Vec<i64> =
         NOTIFIED.iter().copied().filter(|number| gate.is_none() || !ALLOWED.contains(number)).collect();
     let mut all: Vec<Run> = runs(&notified).into_iter().map(|run| (run, vec![give(told.action())])).collect();
+    all.push((one(libc::SYS_fcntl), if_lock(told.action())));
     if told == Told::Tracer {
         // What a listener passes on would not come to the tracer any more.
         all.push(without_listener());
@@ -445,7 +461,10 @@ mod tests {
         let numbers = || (0..600).flat_map(|number| [number, X32 | number]).chain([u32::MAX]);
         let all = [X86_64, OTHERS[0], OTHERS[1]].into_iter();
         let all = all.flat_map(move |architecture| numbers().map(move |number| (architecture, number)));
-        all.flat_map(|call| [0, 8, 0x5413, libc::FS_IOC_SETFLAGS as u32].map(|argument| (call, argument)))
+        all.flat_map(|call| {
+            [0, 8, 0x5413, libc::F_SETLKW as u32, libc::FS_IOC_SETFLAGS as u32]
+                .map(|argument| (call, argument))
+        })
     }
 
     #[test]
@@ -509,6 +528,22 @@ mod tests {
             (0x401c_5820, SECCOMP_RET_USER_NOTIF),
         ] {
             assert_eq!(control(request), wanted, "request {request:x}");
+        }
+    }
+
+    #[test]
+    fn requests_for_locks_are_notified_and_other_requests_of_fcntl_are_not() {
+        let call = (X86_64, libc::SYS_fcntl as u32);
+        for (request, wanted) in [
+            (libc::F_SETLK, SECCOMP_RET_USER_NOTIF),
+            (libc::F_OFD_SETLKW, SECCOMP_RET_USER_NOTIF),
+            (libc::F_GETFL, SECCOMP_RET_ALLOW),
+            (libc::F_DUPFD_CLOEXEC, SECCOMP_RET_ALLOW),
+        ] {
+            let request = request.cast_unsigned();
+            assert_eq!(run(None, call, 0, request), wanted, "{request}");
+            assert_eq!(run(Some(GATE), call, GATE, request), wanted, "{request}");
+            assert_eq!(run_apart(call, request), wanted, "{request}");
         }
     }
 

@@ -45,7 +45,7 @@ struct Keeper {
     progress: Progress,
     server: Option<OwnedFd>,
     /// What the server shows; none before it has begun.
-    shown: Option<Shown>,
+    shown: Option<KeptView>,
     /// The copies of servers that were killed before.
     former: Vec<Names>,
     /// They wait until the server has stored what programs wrote.
@@ -55,7 +55,7 @@ struct Keeper {
 }
 
 /// What a server shows.
-struct Shown {
+struct KeptView {
     names: Names,
     /// The memory of programs that reach local files by themselves.
     gate: Option<OwnedFd>,
@@ -152,7 +152,7 @@ impl Keeper {
             DETACH => self.show_nothing(),
             STORED => self.detaching.drain(..).for_each(|peer| is_stored(&peer)),
             shows => {
-                self.shown = Shown::of(shows, files);
+                self.shown = KeptView::of(shows, files);
                 if self.is_closed() {
                     // Another server would change the real files.
                     self.door = None;
@@ -238,12 +238,12 @@ impl Keeper {
     }
 }
 
-impl Shown {
+impl KeptView {
     /// What the server says with [`Shows`].
     fn of(message: &[u8], mut files: Vec<OwnedFd>) -> Option<Self> {
         let Shows { mirror, prefixes, is_closed } = Shows::parse(message)?;
         let names = Names::new(&prefixes, None, &mirror).ok()?;
-        Some(Shown { names, gate: files.pop(), is_closed })
+        Some(KeptView { names, gate: files.pop(), is_closed })
     }
 }
 

@@ -50,6 +50,9 @@ mod walk;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::OnceLock;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 pub use apart::Apart;
 pub use caught::Caught;
@@ -59,6 +62,9 @@ pub(crate) use listener::{give_up_privileges, install, install_for_tracer};
 pub use server::{Notified, View};
 pub use trace::Tracer;
 
+/// What takes longer is said.
+const SOON: Duration = Duration::from_secs(2);
+
 /// The command that answers calls.
 static COMMAND: OnceLock<&str> = OnceLock::new();
 
@@ -66,4 +72,20 @@ static COMMAND: OnceLock<&str> = OnceLock::new();
 fn say(what: impl Display) {
     let command = COMMAND.get().unwrap_or(&"run");
     let _ = writeln!(io::stderr(), "outrigger {command}: {what}");
+}
+
+/// Does something, and says what is waited for if that takes long.
+fn telling<T>(waits: impl FnOnce() -> String + Send, work: impl FnOnce() -> T) -> T {
+    thread::scope(|scope| {
+        // Its end wakes the thread.
+        let (_ends, end) = mpsc::channel::<()>();
+        let tell = move || {
+            if end.recv_timeout(SOON) == Err(RecvTimeoutError::Timeout) {
+                say(waits());
+            }
+        };
+        // Without a thread nothing is said.
+        let _ = thread::Builder::new().name("telling".into()).spawn_scoped(scope, tell);
+        work()
+    })
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) const DELETED: &[u8] = b" (deleted)";
 
 /// A tree under a path.
-struct Shown {
+struct ShownTree {
     path: Vec<u8>,
     name: Name,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Names {
     client: Option<Client>,
     root: OnceLock<Inode>,
     /// The longest paths first.
-    trees: Vec<Shown>,
+    trees: Vec<ShownTree>,
     /// Whether one of them covers a directory of this machine, into which local names may lead.
     pub(crate) covers: bool,
     /// The directory in which copies of trees are.
@@ -160,7 +160,7 @@ impl Names {
         let mut trees = Vec::new();
         for Prefix { path, name } in prefixes {
             let name = Name::new(name.as_bytes().to_vec())?;
-            trees.push(Shown { path: path.as_os_str().as_bytes().to_vec(), name });
+            trees.push(ShownTree { path: path.as_os_str().as_bytes().to_vec(), name });
         }
         trees.sort_by_key(|shown| std::cmp::Reverse(shown.path.len()));
         let covers = prefixes.iter().any(|prefix| prefix.path.symlink_metadata().is_ok());

@@ -24,12 +24,12 @@ const MIRROR: &str = "files";
 const WRITTEN: &str = "written";
 
 /// The directory.
-pub(crate) struct Place {
+pub(crate) struct RunDirectory {
     path: PathBuf,
     _lock: OwnedFd,
 }
 
-impl Place {
+impl RunDirectory {
     /// Makes one, and removes those that were left.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Place {
                     for name in [MIRROR, WRITTEN] {
                         DirBuilder::new().mode(0o755).create(path.join(name)).map_err(failed(&what))?;
                     }
-                    return Ok(Place { path, _lock: lock });
+                    return Ok(RunDirectory { path, _lock: lock });
                 }
             }
         }
@@ -92,19 +92,19 @@ fn is_at(dir: &OwnedFd, path: &Path) -> bool {
 }
 
 /// The directory of a process that was killed. Programs may still write to copies in it.
-pub(crate) struct Former {
+pub(crate) struct FormerRunDirectory {
     path: PathBuf,
     _lock: OwnedFd,
 }
 
-impl Former {
+impl FormerRunDirectory {
     /// The one at this path, if it is that of a process that is gone, and no other process has it.
     fn at(path: PathBuf) -> Option<Self> {
         let found = fs::symlink_metadata(&path).ok()?;
         let is_one = path.file_name()?.to_string_lossy().starts_with(NAME);
         let is_own = found.is_dir() && found.uid() == geteuid().as_raw();
         let lock = (is_one && is_own).then(|| locked(&path))?.ok()?;
-        Some(Former { path, _lock: lock })
+        Some(FormerRunDirectory { path, _lock: lock })
     }
 
     /// The one with these copies.
@@ -143,7 +143,7 @@ impl Former {
 /// Removes the directories that processes have left that were killed. Programs of theirs may go on, and write to what they have open.
 fn clear(base: &Path, keep: &Path) {
     let paths = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
-    let unused = paths.filter_map(Former::at).filter(|former| !former.is_written());
+    let unused = paths.filter_map(FormerRunDirectory::at).filter(|former| !former.is_written());
     for said in unused.filter_map(|former| former.keep(keep)) {
         say(said);
     }

@@ -8,6 +8,7 @@
 use super::listener::Listener;
 use super::memory::Memory;
 use super::source::{Call, Source};
+use crate::proc::stat_field;
 use crate::tracee::{ALL, calling, go_on, mask, result, set_mask};
 use libc::{c_int, user_regs_struct};
 use nix::errno::Errno;
@@ -116,11 +117,7 @@ fn follow(thread: u32) {
 
 /// The processor that a thread was on.
 fn processor(thread: u32) -> Option<usize> {
-    let text = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
-    let end = text.iter().rposition(|&byte| byte == b')')?;
-    // The 39th field (proc_pid_stat(5)); the third one is the first here.
-    let field = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty()).nth(36)?;
-    std::str::from_utf8(field).ok()?.parse().ok().filter(|&processor| processor < CpuSet::MAX_CPU)
+    stat_field(thread, 39).filter(|&processor| processor < CpuSet::MAX_CPU)
 }
 
 /// Changes a process that stops where its call has ended.

@@ -10,7 +10,7 @@ use super::listener::Listener;
 use super::mirror::{Mirror, lock};
 use super::names::{Found, How, Names, Where, above, as_path};
 use super::open::Opening;
-use super::place::{Former, Place};
+use super::place::{FormerRunDirectory, RunDirectory};
 use super::process::Process;
 use super::source::{Call, Source};
 use super::turns::Turns;
@@ -61,6 +61,8 @@ pub(crate) struct Server {
     /// Whether the user knows that there are programs that cannot be looked at.
     told_of_unread: Once,
     pub(crate) told_of_another_root: Once,
+    /// Whether the user knows that locks are those of one run.
+    pub(crate) told_of_locks: Once,
     /// Whether the user knows that requests to open files are refused.
     pub(crate) told_of_requests: Once,
     pub(crate) mirror: Mirror,
@@ -96,9 +98,9 @@ pub struct View<'a> {
 /// Programs whose calls are answered.
 pub struct Notified {
     server: Arc<Server>,
-    place: Place,
+    place: RunDirectory,
     /// Programs have copies of earlier servers open, and may write to them.
-    former: Vec<Former>,
+    former: Vec<FormerRunDirectory>,
     keep: PathBuf,
 }
 
@@ -124,8 +126,8 @@ impl Notified {
             Caught::Traced(_) => Vec::new(),
         };
         // Before they are taken for those of servers that no program needs.
-        let former = mirrors.iter().filter_map(|mirror| Former::of(mirror)).collect();
-        let place = Place::make(base, &keep)?;
+        let former = mirrors.iter().filter_map(|mirror| FormerRunDirectory::of(mirror)).collect();
+        let place = RunDirectory::make(base, &keep)?;
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
         let names = names.keeping_apart(overlay);
@@ -141,6 +143,7 @@ impl Notified {
             told_of_passwords: Once::new(),
             told_of_unread: Once::new(),
             told_of_another_root: Once::new(),
+            told_of_locks: Once::new(),
             told_of_requests: Once::new(),
             mirror: Mirror::new(place.mirror(), contents),
             gave: AtomicBool::new(false),

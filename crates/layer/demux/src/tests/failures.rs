@@ -146,7 +146,7 @@ fn what_closing_a_tree_has_lost_is_told_until_all_are_closed() {
     let control = bench.demux.control();
     let close = || {
         let control = control.clone();
-        bench.sim.block_on(async move { control.close(Duration::from_secs(1)).await })
+        bench.sim.block_on(async move { control.close(Duration::from_secs(1), &Cancel::default()).await })
     };
     assert_eq!(close(), [Left { path: "/a".to_owned(), what: lost.why() }]);
     assert_eq!(close(), [], "it was told");
@@ -188,4 +188,32 @@ fn who_waits_for_a_tree_can_be_interrupted() {
         answer.await
     });
     assert_eq!(reply.err().map(|error| error.errno), Some(Errno::EINTR));
+}
+
+#[test]
+fn a_tree_that_does_not_answer_for_long_is_told_of_once_and_waited_for() {
+    let told = Arc::<Mutex<Vec<String>>>::default();
+    let heard = Arc::clone(&told);
+    let tell = Arc::new(move |location: &str| lock(&heard).push(location.to_owned()));
+    let silence = Some(Silence { after: Duration::from_secs(10), tell });
+    let bench = Bench::with(Options { idle: None, silence, ..Options::default() });
+    bench.add_with(
+        &["a"],
+        |_, request| match request {
+            Request::Read(_) => Step::After(Duration::from_secs(11), healthy(request)),
+            Request::ReadDir(_) => Step::After(Duration::from_secs(9), healthy(request)),
+            _ => Step::Now(healthy(request)),
+        },
+        |toy| toy,
+    );
+    let a = bench.find(Node::ROOT, "a");
+    let seven = bench.find(a, "7");
+    bench.ask(read_dir(a)).expect("it is slow");
+    assert!(lock(&told).is_empty(), "that is not long");
+    let opened = bench.ask(open(seven)).expect("it opens");
+    for _ in 0..2 {
+        let read = Read { node: seven, handle: opened.handle, offset: 0, len: 1 };
+        bench.ask(read).expect("it answers in the end");
+        assert_eq!(*lock(&told), ["toy:a"]);
+    }
 }

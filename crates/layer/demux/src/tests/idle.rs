@@ -188,9 +188,32 @@ fn the_end_tells_what_was_not_stored() {
     let control = bench.demux.control();
     assert_eq!(control.unwritten().len(), 1);
     let before = bench.sim.monotonic();
-    let left = bench.sim.block_on(async move { control.close(Duration::from_secs(10)).await });
-    let what = "no answer for 10 s, 3 bytes of 1 file are not written".to_owned();
+    let left =
+        bench.sim.block_on(async move { control.close(Duration::from_secs(10), &Cancel::default()).await });
+    let what = "no answer for 10 s, 3 bytes of 1 file are not written: /d/7".to_owned();
     assert_eq!(left, [Left { path: "/a".into(), what }]);
     assert!(bench.sim.monotonic() < before + Duration::from_secs(11));
     assert_eq!(bench.toy(&["b"]).times(), (1, 1), "the other one was closed");
+}
+
+#[test]
+fn whoever_gives_up_learns_at_once_what_is_not_stored() {
+    let bench = Bench::new();
+    let root = bench.find(Node::ROOT, "a");
+    bench.find(root, "d");
+    let frozen = bench.toy(&["a"]);
+    frozen.unwritten.store(true, Ordering::Relaxed);
+    frozen.hangs.store(true, Ordering::Relaxed);
+    let (control, enough, before) = (bench.demux.control(), Cancel::default(), bench.sim.monotonic());
+    let (later, sim) = (enough.clone(), Arc::clone(&bench.sim));
+    bench.sim.spawn(Box::pin(async move {
+        sim.sleep_until(sim.monotonic() + Duration::from_secs(3)).await;
+        later.raise();
+    }));
+    let watched = control.clone();
+    let left = bench.sim.block_on(async move { control.close(Duration::from_secs(60), &enough).await });
+    assert_eq!(watched.unwritten().len(), 1, "also while it is being closed");
+    let what = "given up, 3 bytes of 1 file are not written: /d/7".to_owned();
+    assert_eq!(left, [Left { path: "/a".into(), what }]);
+    assert!(bench.sim.monotonic() < before + Duration::from_secs(5));
 }

@@ -12,7 +12,7 @@ use crate::notify::memory::Memory as Other;
 use crate::notify::mirror::lock;
 use crate::notify::redirect::{again, system_call, while_stopped};
 use crate::notify::source::Call;
-use crate::proc::status;
+use crate::proc::{stat_field, status};
 use libc::user_regs_struct;
 use nix::errno::Errno;
 use nix::unistd::Pid;
@@ -269,40 +269,18 @@ fn room(maps: &[Map], index: usize, length: usize) -> Option<Range<u64>> {
 /// Whether nothing else runs in the memory of a process: it has one thread, and is no copy of its parent, as whom a process is before it
 /// is executed; then it may share the memory.
 fn is_alone(pid: u32) -> Option<bool> {
-    let own = Stat::of(pid)?;
-    let is_shared = |other: u32| Stat::of(other).is_some_and(|other| other.stack == own.stack);
+    // The stack begins at a random number for each program that is executed.
+    let stack_of = |pid: u32| stat_field::<u64>(pid, 28);
+    let (stack, parent, threads) = (stack_of(pid)?, stat_field::<u32>(pid, 4)?, stat_field::<u32>(pid, 20)?);
+    let is_shared = |other: u32| stack_of(other) == Some(stack);
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let mut children = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
-    Some(own.threads == 1 && own.stack != 0 && !is_shared(own.parent) && !children.any(is_shared))
+    Some(threads == 1 && stack != 0 && !is_shared(parent) && !children.any(is_shared))
 }
 
 /// How many filters of system calls a process has.
 fn filters(pid: u32) -> Option<u32> {
     status(pid, "Seccomp_filters:").ok()?.parse().ok()
-}
-
-/// A part of /proc/PID/stat (proc_pid_stat(5)).
-struct Stat {
-    parent: u32,
-    threads: u32,
-    /// Where the stack begins, a random number for each program that is executed.
-    stack: u64,
-}
-
-impl Stat {
-    fn of(pid: u32) -> Option<Self> {
-        let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        let end = text.iter().rposition(|&byte| byte == b')')?;
-        let text = std::str::from_utf8(&text[end + 1..]).ok()?;
-        let fields: Vec<_> = text.split_ascii_whitespace().collect();
-        // The third field is the first one here.
-        let field = |number: usize| fields.get(number - 3).copied();
-        Some(Stat {
-            parent: field(4)?.parse().ok()?,
-            threads: field(20)?.parse().ok()?,
-            stack: field(28)?.parse().ok()?,
-        })
-    }
 }
 
 /// What is done with a process.
