@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of names and attributes: they are made in the tree, and then on the copy.
 
-use super::mirror::{lock, open, os};
+use super::mirror::{open, os};
 use super::names::Found;
 use super::process::Process;
 use super::server::Server;
 use outrigger_client::Inode;
 use outrigger_core::ops::{RenameFlags, SetAttr};
-use outrigger_core::{Errno, FileKind, Name, Result, SetAttrs, SetTime, Target};
+use outrigger_core::{Errno, FileKind, Name, Result, SetAttrs, SetTime, Target, lock};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, chmodat, ftruncate, linkat,
     renameat_with, statat, unlinkat, utimensat,

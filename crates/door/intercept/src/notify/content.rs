@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The content of files in the mirror: fetched when a file is opened, and stored in the tree after it was written to.
 
-use super::mirror::{lock, os};
+use super::mirror::os;
 use super::say;
 use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time};
+use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time, lock};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Stat, fstat, fsync, ftruncate, readlink, rename, symlink};
 use rustix::io::{pread, pwrite};

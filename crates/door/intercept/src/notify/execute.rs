@@ -2,14 +2,13 @@
 //! Executing files of trees, and changing to directories there: the program does it, on the copy.
 
 use super::decode::{Asked, At};
-use super::mirror::lock;
 use super::names::{Found, How, Where, as_path};
 use super::process::Process;
 use super::redirect::{SLOT, slot};
 use super::say;
 use super::server::{Reply, Server};
 use super::source::Call;
-use outrigger_core::{Errno, FileKind, Result};
+use outrigger_core::{Errno, FileKind, Result, lock};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::pread;
 use std::iter;

@@ -2,7 +2,7 @@
 //! Opening files of trees: the program gets a descriptor of the copy.
 
 use super::content::{Content, open_whole};
-use super::mirror::{lock, open};
+use super::mirror::open;
 use super::names::Found;
 use super::process::Process;
 use super::say;
@@ -14,7 +14,7 @@ use libc::{
 };
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Errno, Error, FileKind, Node, Result};
+use outrigger_core::{Errno, Error, FileKind, Node, Result, lock};
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

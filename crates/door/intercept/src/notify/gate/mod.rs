@@ -14,8 +14,8 @@ mod sites;
 pub(crate) use agent::{ALLOWED, allowed};
 pub(crate) use graft::{Grafts, is_odd};
 
-use super::mirror::lock;
 use crate::launch::Prefix;
+use outrigger_core::lock;
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open, stat};
 use rustix::io::{Errno, pwrite};
 use std::io;

@@ -158,7 +158,7 @@ impl Tracer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        super::mirror::lock(&self.state)
+        outrigger_core::lock(&self.state)
     }
 
     /// Tells the tracer what is to become of a call.
