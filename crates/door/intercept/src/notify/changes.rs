@@ -20,14 +20,14 @@ impl Server {
     }
 
     pub(crate) fn make_node(&self, process: Process, found: &Found, mode: u32, device: u32) -> Result<()> {
-        is_no_directory(found)?;
+        must_not_need_directory(found)?;
         let kind = FileKind::of_mode(mode).unwrap_or(FileKind::Regular).bits();
         let mode = kind | mode & 0o7777 & !process.umask()?;
         self.make(found, |parent, name| parent.mknod(name, mode, device))
     }
 
     pub(crate) fn make_link(&self, found: &Found, target: &[u8]) -> Result<()> {
-        is_no_directory(found)?;
+        must_not_need_directory(found)?;
         let target = Target::new(target.to_vec())?;
         self.make(found, |parent, name| parent.symlink(name, target))
     }
@@ -183,7 +183,7 @@ impl Server {
 }
 
 /// Whether a name may become that of something else than a directory: one with a slash behind it may not.
-fn is_no_directory(found: &Found) -> Result<()> {
+fn must_not_need_directory(found: &Found) -> Result<()> {
     if found.slash && found.inode.is_none() { Err(Errno::ENOENT.into()) } else { Ok(()) }
 }
 

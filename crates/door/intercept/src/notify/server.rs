@@ -315,7 +315,7 @@ impl Server {
     }
 
     fn warns_gates(&self) -> Result<()> {
-        Ok(self.grafts().map_or(Ok(()), |(grafts, _)| grafts.memory().is_odd_from_now_on())?)
+        Ok(self.grafts().map_or(Ok(()), |(grafts, _)| grafts.memory().mark_odd())?)
     }
 
     /// The same if a program is about to have a directory of /proc or /dev, or the private one of this server.

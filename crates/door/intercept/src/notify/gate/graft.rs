@@ -211,7 +211,7 @@ impl Grafts {
         for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
             let path = entry?.path();
             if is_odd(&path)? {
-                return self.memory.is_odd_from_now_on();
+                return self.memory.mark_odd();
             }
         }
         Ok(())
