@@ -3,13 +3,14 @@
 
 use super::mirror::os;
 use super::say;
+use super::unsaved::{kept, unkept};
 use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time, lock};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{Stat, fstat, fsync, ftruncate, readlink, rename, symlink};
+use rustix::fs::{Stat, fstat, ftruncate, readlink, rename, symlink};
 use rustix::io::{pread, pwrite};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -17,13 +18,12 @@ use std::hash::Hasher;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// How much is read at once when content is stored.
-const PIECE: usize = 1 << 20;
+pub(super) const PIECE: usize = 1 << 20;
 /// The name of a note that takes the place of another one; all others are numbers.
 const MOVED: &str = "moved";
 
@@ -476,7 +476,7 @@ impl Contents {
                         place.display()
                     )),
                     Err(why) => {
-                        lost.push(unkept(&path, &error, writing, (keep, &why)));
+                        lost.push(unkept(&path, &error, &writing.note, (keep, &why)));
                         continue;
                     }
                 }
@@ -498,18 +498,6 @@ fn replaced(real: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
     Some(if below.as_os_str().is_empty() { to.to_owned() } else { to.join(below) })
 }
 
-/// What is said of content that is neither stored nor kept.
-fn unkept(path: &str, error: &Error, writing: &Writing, (keep, why): (&Path, &Error)) -> String {
-    let keep = keep.display();
-    match std::fs::read_link(&writing.note).ok().filter(|real| real.exists()) {
-        Some(real) => format!(
-            "'{path}' is not stored: {error}; what was written stays in '{}', as it cannot be copied to '{keep}': {why}",
-            real.display()
-        ),
-        None => format!("'{path}' is lost: {error}; and it cannot be kept in '{keep}': {why}"),
-    }
-}
-
 /// Tells the user once that something is not stored.
 fn tell(content: &mut Content, error: &Error) {
     let Content { path, writing: Some(writing), .. } = content else { return };
@@ -519,36 +507,7 @@ fn tell(content: &mut Content, error: &Error) {
     }
 }
 
-/// Copies content to a new file in a directory, for its user only; when this returns it is on stable storage.
-pub(crate) fn kept(keep: &Path, path: &str, copy: impl AsFd) -> Result<PathBuf> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(keep)?;
-    let name = path.rsplit('/').next().unwrap_or_default();
-    let place = (0..)
-        .map(|number| keep.join(format!("{}.{number}-{name}", std::process::id())))
-        .find(|place| !place.exists())
-        .ok_or(Errno::EEXIST)?;
-    let to = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)?;
-    let copied = copy_to(&to.into(), copy).and_then(|()| Ok(std::fs::File::open(keep)?.sync_all()?));
-    if copied.is_err() {
-        // No half of it is left.
-        let _ = std::fs::remove_file(&place);
-    }
-    copied.map(|()| place)
-}
-
-fn copy_to(to: &OwnedFd, from: impl AsFd) -> Result<()> {
-    let (mut offset, mut buffer) = (0, vec![0; PIECE]);
-    loop {
-        let count = os(pread(&from, &mut buffer, offset))?;
-        if count == 0 {
-            return os(fsync(to));
-        }
-        write_at(to, offset, &buffer[..count])?;
-        offset += count as u64;
-    }
-}
-
-fn write_at(file: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+pub(super) fn write_at(file: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         let count = os(pwrite(file, bytes, offset))?;
         bytes = &bytes[count..];

@@ -19,6 +19,7 @@
 //! | `answers.rs`, `open.rs`, `changes.rs`, `execute.rs` | the answers |
 //! | `redirect.rs` | having a program begin a call again with other arguments (ptrace) |
 //! | `mirror.rs`, `content.rs` | copies of files, of which programs get descriptors |
+//! | `unsaved.rs` | keeping content that no tree takes |
 //! | `place.rs` | the directory of these copies |
 //!
 //! Words with a narrow meaning here:
@@ -58,6 +59,7 @@ mod server;
 mod source;
 mod trace;
 mod turns;
+mod unsaved;
 mod walk;
 
 use std::fmt::Display;
