@@ -3,10 +3,10 @@
 
 use crate::support::{PROGRAM, Place, Said, has, signal, within};
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -441,6 +441,55 @@ pub fn files_that_are_written_to_when_the_trees_are_taken_away_are_named(via: &'
     assert_eq!(server.wait().unwrap().code(), Some(125));
     assert_eq!(fs::read_to_string(place.at("tree/late")).unwrap(), "one\n");
     fs::remove_file(&gate).unwrap();
+}
+
+/// A run that was told to end, and is storing `/data/late`, which takes a while: a program has it open, and does what it is told then.
+struct Ending {
+    server: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Ending {
+    fn begin(place: &Answered, then: &str) -> Self {
+        let slow = ["--layer", "fault=op=setattr,delay=3s"];
+        let run = ["run", "--via", place.via, "--no-hosts", "--map", "/data=tree", "sh", "-c"];
+        let go = place.at("go").display().to_string();
+        let writer = format!(
+            "(exec 5>/data/late; echo one >&5; exec 6<>/data/late; until [ -e {go} ]; do sleep 0.02; done; {then}; echo >{go}.done) & exit 0"
+        );
+        let mut command = place.command(PROGRAM, &[&slow[..], &run, &[&writer]].concat());
+        command.env("TMPDIR", place.at("copies"));
+        let mut server = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(server.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert!(line.contains("still run"), "{line}");
+        signal(server.id(), "TERM");
+        let late = place.at("tree/late");
+        within("it is being stored", || fs::read(&late).is_ok_and(|content| content == b"one\n"));
+        place.file("go", "");
+        within("the program is done", || place.at("go.done").exists());
+        Ending { server, said }
+    }
+
+    /// What is said in the end.
+    fn ends(mut self) -> String {
+        assert_eq!(self.server.wait().unwrap().code(), Some(125));
+        let mut said = String::new();
+        self.said.read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+pub fn what_is_written_and_closed_while_the_end_stores_it_is_named_and_kept(via: &'static str) {
+    let place = place(via);
+    let ending = Ending::begin(&place, "echo two >&6; exec 5>&- 6>&-");
+    let said = ending.ends();
+    assert!(said.contains("'/data/late' is open for writing"), "{said}");
+    let next = run(&place, &[], &["true"]);
+    assert!(next.code == Some(0) && next.err.contains("ended before it had stored"), "{next:?}");
+    let kept = fs::read_dir(place.at("state/outrigger/unsaved")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_to_string(kept).unwrap(), "two\n");
 }
 
 pub fn directories_have_the_permissions_that_they_have_in_the_tree(via: &'static str) {

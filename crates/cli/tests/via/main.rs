@@ -42,5 +42,6 @@ each_way! {
     the_directory_of_copies_leads_nowhere
     what_others_have_stored_since_a_file_was_opened_is_not_undone
     files_that_are_written_to_when_the_trees_are_taken_away_are_named
+    what_is_written_and_closed_while_the_end_stores_it_is_named_and_kept
     directories_have_the_permissions_that_they_have_in_the_tree
 }

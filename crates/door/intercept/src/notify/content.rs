@@ -3,7 +3,7 @@
 
 use super::mirror::os;
 use super::say;
-use super::unsaved::{kept, unkept};
+use super::unsaved::{kept, unfinished, unkept};
 use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
@@ -459,34 +459,38 @@ impl Contents {
     }
 
     /// Stores everything that is left. What cannot be stored goes to the directory `keep`, or stays where it is if that cannot take it, and
-    /// a note with it; answers what was lost to the trees. With `early`, programs go on: what they have open for writing is lost, too.
+    /// a note with it; answers what was lost to the trees. With `early`, programs go on: what they have open for writing stays where it is,
+    /// too, as they may write to it after it was stored.
     pub(crate) fn finish(&self, keep: &Path, early: bool) -> Vec<String> {
         let all: Vec<_> = lock(&self.all).values().cloned().collect();
         let mut lost = Vec::new();
         for content in all {
             let mut content = lock(&content);
+            // Before it is stored: what is written and closed meanwhile would pass for stored.
+            let is_open = early && content.writing.as_ref().is_some_and(|writing| !writing.is_closed());
             let stored = content
                 .store()
                 .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
-            if let (Err(error), Some(writing)) = (stored, &content.writing) {
-                let path = String::from_utf8_lossy(&content.path).into_owned();
-                match kept(keep, &path, &writing.copy) {
+            let path = String::from_utf8_lossy(&content.path).into_owned();
+            let Some(Writing { copy, note, .. }) = content.writing.take() else { continue };
+            let left = is_open.then(|| unfinished(&path, stored.as_ref().err(), &note, keep)).flatten();
+            if let Some(left) = left {
+                lost.push(left);
+                continue;
+            }
+            if let Err(error) = stored {
+                match kept(keep, &path, &copy) {
                     Ok(place) => lost.push(format!(
                         "'{path}' is not stored: {error}; what was written is in '{}'",
                         place.display()
                     )),
                     Err(why) => {
-                        lost.push(unkept(&path, &error, &writing.note, (keep, &why)));
+                        lost.push(unkept(&path, &error, &note, (keep, &why)));
                         continue;
                     }
                 }
-            } else if early && content.writing.as_ref().is_some_and(|writing| !writing.is_closed()) {
-                let path = String::from_utf8_lossy(&content.path);
-                lost.push(format!("'{path}' is open for writing: what is written to it from now on is lost"));
             }
-            if let Some(writing) = content.writing.take() {
-                let _ = std::fs::remove_file(writing.note);
-            }
+            let _ = std::fs::remove_file(note);
         }
         lost
     }

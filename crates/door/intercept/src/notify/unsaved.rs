@@ -26,6 +26,18 @@ pub(super) fn unkept(path: &str, error: &Error, note: &Path, (keep, why): (&Path
     }
 }
 
+/// What is said of content that programs go on to write to; `None` where the copy has no name any more, as the file was removed. `note` is a
+/// link to the copy.
+pub(super) fn unfinished(path: &str, error: Option<&Error>, note: &Path, keep: &Path) -> Option<String> {
+    let real = std::fs::read_link(note).ok().filter(|real| real.exists())?;
+    let not_stored = error.map(|error| format!(", and is not stored: {error}")).unwrap_or_default();
+    Some(format!(
+        "'{path}' is open for writing{not_stored}; what is written to it from now on stays in '{}', and the next `outrigger run` keeps it in '{}'",
+        real.display(),
+        keep.display()
+    ))
+}
+
 /// Copies content to a new file in a directory, for its user only; when this returns it is on stable storage. The name of the file ends with
 /// that of `path`, as far as there is room.
 ///
