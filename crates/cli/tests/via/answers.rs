@@ -492,6 +492,19 @@ pub fn what_is_written_and_closed_while_the_end_stores_it_is_named_and_kept(via:
     assert_eq!(fs::read_to_string(kept).unwrap(), "two\n");
 }
 
+pub fn trees_are_closed_to_programs_while_the_end_stores_what_they_wrote(via: &'static str) {
+    let place = place(via);
+    let then = "{ cat /data/sub/file; echo new >/data/new; mkdir /data/dir; cat go; echo $?; } >said 2>&1; exec 5>&- 6>&-";
+    Ending::begin(&place, then).ends();
+    let said = fs::read_to_string(place.at("said")).unwrap();
+    assert_eq!(said.matches("not connected").count(), 3, "{said}");
+    assert!(said.ends_with("\n0\n"), "local files stay: {said}");
+    let mut names: Vec<_> =
+        fs::read_dir(place.at("tree")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["late", "sub"]);
+}
+
 pub fn directories_have_the_permissions_that_they_have_in_the_tree(via: &'static str) {
     let place = place(via);
     fs::create_dir(place.at("tree/d")).unwrap();

@@ -19,7 +19,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// How much is read at once when content is stored.
@@ -286,6 +286,8 @@ pub(crate) struct Contents {
     all: Mutex<HashMap<u64, Arc<Mutex<Content>>>>,
     watches: OwnedFd,
     watched: Mutex<HashMap<i32, Arc<Mutex<Content>>>>,
+    /// Programs are given no more files to write to.
+    is_ending: AtomicBool,
     /// How often content was stored.
     stored: AtomicU64,
     /// Where it is noted what is written.
@@ -303,6 +305,7 @@ impl Contents {
             all: Mutex::default(),
             watches,
             watched: Mutex::default(),
+            is_ending: AtomicBool::new(false),
             stored: AtomicU64::new(0),
             notes,
         })
@@ -311,6 +314,16 @@ impl Contents {
     /// How often content was stored: attributes that were asked for before the last time may be old.
     pub(crate) fn stored(&self) -> u64 {
         self.stored.load(Ordering::Acquire)
+    }
+
+    /// Gives programs no more files to write to: calls that are being answered may still ask for some when everything is stored.
+    pub(crate) fn end(&self) {
+        self.is_ending.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether trees are closed.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::SeqCst)
     }
 
     /// Stores what was written to a copy, be it closed or not.
@@ -369,7 +382,7 @@ impl Contents {
     /// A program is given a descriptor for writing to a copy, of which `copy` is one for reading.
     ///
     /// # Errors
-    /// When it cannot be watched.
+    /// When it cannot be watched; `ENOTCONN` in the end.
     pub(crate) fn begin(
         &self,
         content: &Arc<Mutex<Content>>,
@@ -379,6 +392,10 @@ impl Contents {
     ) -> Result<()> {
         if guard.writing.is_some() {
             return Ok(());
+        }
+        if self.is_ending() {
+            // Who stores everything has not seen it, or waits for this content.
+            return Err(Errno::ENOTCONN.into());
         }
         let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
         let watch = os(inotify::add_watch(&self.watches, path, WatchFlags::CLOSE_WRITE))?;
