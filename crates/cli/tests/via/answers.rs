@@ -422,6 +422,34 @@ pub fn what_others_have_stored_since_a_file_was_opened_is_not_undone(via: &'stat
     assert!(fs::read_to_string(&own).unwrap().ends_with("a\nb\n"));
 }
 
+/// Each time: what a program stores first must not be the only thing that is compared.
+pub fn what_others_have_stored_since_a_file_was_stored_is_not_undone(via: &'static str) {
+    let stores = ["sync /data/log", "mv /data/log /data/log2; mv /data/log2 /data/log"];
+    for (number, store) in stores.into_iter().enumerate() {
+        for others in ["echo of-others >>", "echo b >tmp; touch -d @5 tmp; cat tmp >OWN; touch -d @5 "] {
+            let place = place(via);
+            let own = place.at("tree/log").display().to_string();
+            let others = format!("{}{own}", others.replace("OWN", &own));
+            let text =
+                format!("exec 5>/data/log; echo a >&5; {store}; {others}; echo ours >&5; exec 5>&-; true");
+            let said = script(&place, &text);
+            assert!(
+                said.code == Some(125) && said.err.contains("changed by another program"),
+                "{number}: {text}: {said:?}"
+            );
+            assert!(!fs::read_to_string(&own).unwrap().contains("ours"), "{number}: {text}");
+            let kept = fs::read_dir(place.at("state/outrigger/unsaved")).unwrap().next().unwrap().unwrap();
+            assert_eq!(fs::read_to_string(kept.path()).unwrap(), "a\nours\n");
+        }
+        let place = place(via);
+        let text = format!(
+            "exec 5>/data/log; for i in 1 2 3; do echo $i >&5; {store}; done; chmod 600 /data/log; echo 4 >&5; {store}; touch -d @7 /data/log; echo 5 >&5"
+        );
+        script(&place, &text).ok();
+        assert_eq!(fs::read_to_string(place.at("tree/log")).unwrap(), "1\n2\n3\n4\n5\n");
+    }
+}
+
 /// Nothing can have their writes fail.
 pub fn files_that_are_written_to_when_the_trees_are_taken_away_are_named(via: &'static str) {
     let place = place(via);

@@ -38,14 +38,34 @@ impl Key {
 
     /// Whether a file that is known by this has changed. Some trees tell times to the second. The time of a file that was made or
     /// emptied just now may be predicted, and so may that of trees that may refuse to set it.
-    fn has_changed(self, file: &File, now: &Attr) -> bool {
+    fn has_changed(self, file: &File, now: &Attr, since: Since) -> bool {
         let Key(size, mtime, change) = self;
-        let coarse = mtime.nanos == 0 || now.mtime.nanos == 0;
-        let same_time = mtime.secs == now.mtime.secs && (coarse || mtime.nanos == now.mtime.nanos);
-        let time_counts = size > 0 && !file.client().abilities().attrs_may_fail;
-        let is_other = change != now.change && size > 0;
-        size != now.size || is_other || time_counts && !same_time
+        let is_another_time = size > 0 && !is_same_time(mtime, now.mtime);
+        size != now.size
+            || match since {
+                Since::Opened => {
+                    let time_counts = !file.client().abilities().attrs_may_fail;
+                    change != now.change && size > 0 || time_counts && is_another_time
+                }
+                Since::Stored { is_timed } => is_timed && is_another_time,
+            }
     }
+}
+
+/// Whether two times of a file may be the same one: trees round down, and predict what they will tell.
+fn is_same_time(one: Time, other: Time) -> bool {
+    let is_coarse = one.nanos == 0 || other.nanos == 0;
+    one.secs == other.secs && (is_coarse || one.nanos / 1000 == other.nanos / 1000)
+}
+
+/// Since when programs of this run alone may have changed a file in the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Since {
+    /// Since it was opened, when all its attributes were asked for.
+    Opened,
+    /// Since its content was stored, which changes attributes in ways that are not known before it has arrived: its size is known, and its time
+    /// if the tree has taken that.
+    Stored { is_timed: bool },
 }
 
 /// What tells whether a copy was written to.
@@ -87,8 +107,8 @@ struct Writing {
     watch: i32,
     /// Says that there is something to be stored, should the server be killed.
     note: PathBuf,
-    /// Nothing of it was stored yet.
-    is_first: bool,
+    /// What tells that others have changed the file; none after a part of the content was stored.
+    since: Option<Since>,
     /// The user knows that it cannot be stored.
     told: bool,
 }
@@ -187,7 +207,7 @@ impl Content {
     pub(crate) fn store(&mut self) -> Result<()> {
         let Some(writing) = &mut self.writing else { return Ok(()) };
         let stamp = Stamp::of(&writing.copy)?;
-        if stamp == writing.stamp && hash(&writing.copy)? == self.hash {
+        if writing.since.is_some() && stamp == writing.stamp && hash(&writing.copy)? == self.hash {
             return Ok(());
         }
         let is_gone = self.is_removed || os(fstat(&writing.copy))?.st_nlink == 0;
@@ -196,14 +216,26 @@ impl Content {
             return Ok(());
         }
         // As a whole, what is here would undo what others have stored.
-        if writing.is_first && self.key.has_changed(&writing.file, &writing.file.attr()?) {
+        if let Some(since) = writing.since
+            && self.key.has_changed(&writing.file, &writing.file.attr()?, since)
+        {
             return Err(Errno::ESTALE.because("it was changed by another program since it was opened"));
         }
-        writing.is_first = false;
-        let (hash, attr) = writing.store(stamp)?;
-        writing.stamp = stamp;
+        writing.since = None;
+        let (hash, attr, since) = writing.store(stamp)?;
+        (writing.stamp, writing.since) = (stamp, Some(since));
         (self.hash, self.key) = (hash, Key::of(&attr));
         Ok(())
+    }
+
+    /// Stores what was written to the copy, and says whether it has arrived.
+    ///
+    /// # Errors
+    /// Those of the tree. The copy keeps the content, and all of it is stored the next time.
+    fn settle(&mut self) -> Result<()> {
+        self.store()?;
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        writing.file.flush().inspect_err(|_| writing.since = None)
     }
 
     /// Stores it on stable storage.
@@ -221,7 +253,9 @@ impl Content {
     /// The attributes of a file that programs write to, in the tree.
     pub(crate) fn set_through(&mut self, attrs: SetAttrs) -> Option<Result<Attr>> {
         let writing = self.writing.as_ref()?;
-        let is_known = writing.file.attr().is_ok_and(|now| !self.key.has_changed(&writing.file, &now));
+        let is_known = writing.since.is_none_or(|since| {
+            writing.file.attr().is_ok_and(|now| !self.key.has_changed(&writing.file, &now, since))
+        });
         let set = writing.file.set(attrs);
         if let (true, Ok(attr)) = (is_known, &set) {
             self.key = Key::of(attr);
@@ -231,8 +265,8 @@ impl Content {
 }
 
 impl Writing {
-    /// Stores the copy: content, size, and the time of the last change. Answers what was stored.
-    fn store(&self, stamp: Stamp) -> Result<(u64, Attr)> {
+    /// Stores the copy: content, size, and the time of the last change. Answers what was stored, and what is known by that.
+    fn store(&self, stamp: Stamp) -> Result<(u64, Attr, Since)> {
         let (mut offset, mut hash) = (0, DefaultHasher::new());
         let mut buffer = vec![0; PIECE];
         loop {
@@ -245,12 +279,15 @@ impl Writing {
             offset += count as u64;
         }
         let Stamp(_, (secs, nanos), _) = stamp;
-        let mtime = Some(SetTime::To(Time::new(secs, nanos as u32)));
+        let time = Time::new(secs, nanos as u32);
         let size = SetAttrs { size: Some(offset), ..SetAttrs::default() };
         self.file.set(size)?;
+        let mtime = SetAttrs { mtime: Some(SetTime::To(time)), ..SetAttrs::default() };
         // Trees without such times show those they have.
-        let _ = self.file.set(SetAttrs { mtime, ..SetAttrs::default() });
-        Ok((hash.finish(), self.file.attr()?))
+        let is_set = self.file.set(mtime).is_ok() && !self.file.client().abilities().attrs_may_fail;
+        let attr = self.file.attr()?;
+        let is_timed = is_set && is_same_time(attr.mtime, time);
+        Ok((hash.finish(), attr, Since::Stored { is_timed }))
     }
 
     /// Whether the file has no name in the tree.
@@ -412,7 +449,8 @@ impl Contents {
             // It was emptied at the tree by opening it, or made there.
             guard.key = Key::of(&file.attr()?);
         }
-        guard.writing = Some(Writing { file, node, copy, stamp, watch, note, is_first: true, told: false });
+        guard.writing =
+            Some(Writing { file, node, copy, stamp, watch, note, since: Some(Since::Opened), told: false });
         Ok(())
     }
 
@@ -424,9 +462,8 @@ impl Contents {
         if !content.writing.as_ref().is_some_and(Writing::is_closed) {
             return Ok(());
         }
-        let stored = self
-            .store(content)
-            .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
+        let stored = content.settle();
+        self.stored.fetch_add(1, Ordering::AcqRel);
         match stored {
             Ok(()) => {
                 if let Some(Writing { watch, note, .. }) = content.writing.take() {
@@ -485,9 +522,7 @@ impl Contents {
             let mut content = lock(&content);
             // Before it is stored: what is written and closed meanwhile would pass for stored.
             let is_open = early && content.writing.as_ref().is_some_and(|writing| !writing.is_closed());
-            let stored = content
-                .store()
-                .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
+            let stored = content.settle();
             let path = String::from_utf8_lossy(&content.path).into_owned();
             let Some(Writing { copy, note, .. }) = content.writing.take() else { continue };
             let left = is_open.then(|| unfinished(&path, stored.as_ref().err(), &note, keep)).flatten();
