@@ -416,42 +416,45 @@ impl Contents {
         Ok(())
     }
 
-    /// A program is given a descriptor for writing to a copy, of which `copy` is one for reading.
+    /// A program is given a descriptor for writing to a copy, of which `copy` is one for reading. It is watched and noted before the file is
+    /// opened in the tree by `open`: nothing may have changed there when the program gets an error.
     ///
     /// # Errors
-    /// When it cannot be watched; `ENOTCONN` in the end.
+    /// When it cannot be watched; `ENOTCONN` in the end; those of `open`.
     pub(crate) fn begin(
         &self,
         content: &Arc<Mutex<Content>>,
         guard: &mut Content,
-        (file, node): (File, Node),
-        copy: OwnedFd,
+        (copy, real): (OwnedFd, &Path),
+        open: impl FnOnce(&mut Content) -> Result<(File, Node)>,
     ) -> Result<()> {
-        if guard.writing.is_some() {
-            return Ok(());
-        }
         if self.is_ending() {
             // Who stores everything has not seen it, or waits for this content.
             return Err(Errno::ENOTCONN.into());
         }
         let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
         let watch = os(inotify::add_watch(&self.watches, path, WatchFlags::CLOSE_WRITE))?;
-        lock(&self.watched).insert(watch, Arc::clone(content));
-        let (stamp, found) = (Stamp::of(&copy)?, os(fstat(&copy))?);
-        // An open file has a path; that of the copy is the one that is found after a crash.
-        let note = self.notes.join(found.st_ino.to_string());
-        let real = os(readlink(format!("/proc/self/fd/{}", copy.as_raw_fd()), Vec::new()))?;
-        match symlink(&real, &note) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            noted => os(noted)?,
-        }
-        if guard.is_empty() {
-            // It was emptied at the tree by opening it, or made there.
-            guard.key = Key::of(&file.attr()?);
-        }
-        guard.writing =
-            Some(Writing { file, node, copy, stamp, watch, note, since: Some(Since::Opened), told: false });
-        Ok(())
+        let note = self.notes.join(os(fstat(&copy))?.st_ino.to_string());
+        let begun = note_at(&note, real).and_then(|()| {
+            let (file, node) = open(guard)?;
+            if guard.is_empty() {
+                // It was emptied at the tree by opening it, or made there.
+                guard.key = Key::of(&file.attr()?);
+            }
+            lock(&self.watched).insert(watch, Arc::clone(content));
+            let (stamp, note, since) = (Stamp::of(&copy)?, note.clone(), Some(Since::Opened));
+            guard.writing = Some(Writing { file, node, copy, stamp, watch, note, since, told: false });
+            Ok(())
+        });
+        begun.inspect_err(|_| self.forget_written(watch, &note))
+    }
+
+    /// Nothing is left to be stored of a copy.
+    fn forget_written(&self, watch: i32, note: &Path) {
+        let _ = std::fs::remove_file(note);
+        lock(&self.watched).remove(&watch);
+        // It is gone with the last name of the copy.
+        let _ = inotify::remove_watch(&self.watches, watch);
     }
 
     /// Stores what was written to a copy that no program has open for writing any more.
@@ -468,10 +471,7 @@ impl Contents {
             Ok(()) => {
                 if let Some(Writing { watch, note, .. }) = content.writing.take() {
                     content.is_here = true;
-                    let _ = std::fs::remove_file(note);
-                    lock(&self.watched).remove(&watch);
-                    // It is gone with the last name of the copy.
-                    let _ = inotify::remove_watch(&self.watches, watch);
+                    self.forget_written(watch, &note);
                 }
                 // It is closed now, which is when a server of whole files stores it.
                 self.stored.fetch_add(1, Ordering::AcqRel);
@@ -545,6 +545,14 @@ impl Contents {
             let _ = std::fs::remove_file(note);
         }
         lost
+    }
+}
+
+/// Notes that a copy is written: after a crash it is found by that.
+fn note_at(note: &Path, real: &Path) -> Result<()> {
+    match symlink(real, note) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        noted => os(noted),
     }
 }
 
