@@ -138,6 +138,7 @@ impl Server {
             let (bytes, arguments) = rewritten(call, request, places);
             let fits = bytes.len() as u64 <= SLOT;
             // What another program traces cannot be stopped: the kernel follows the path that was given then.
+            self.asks();
             let begins_again = fits && Arc::clone(&self.source).redirect(call, bytes, arguments).is_ok();
             return Ok(if begins_again { Reply::Answered } else { Reply::Pass });
         }
@@ -267,6 +268,8 @@ impl Server {
         if bytes.len() as u64 > SLOT {
             return Err(Errno::E2BIG.into());
         }
+        // A program may take its time to stop.
+        self.asks();
         match Arc::clone(&self.source).redirect(call, bytes, arguments) {
             Ok(()) => Ok(Reply::Answered),
             Err(errno) => {

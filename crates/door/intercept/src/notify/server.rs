@@ -308,7 +308,11 @@ impl Server {
                 grafts.forget(call.pid);
                 Ok(false)
             }
-            (Some((grafts, listener)), _) => Ok(grafts.is_time(call) && grafts.graft(listener, call)),
+            (Some((grafts, listener)), _) => Ok(grafts.is_time(call) && {
+                // The program is stopped for that, and may take its time.
+                self.asks();
+                grafts.graft(listener, call)
+            }),
         };
         match begins_again {
             Ok(true) => {}
