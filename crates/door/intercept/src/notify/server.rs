@@ -28,7 +28,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Once};
 use std::thread;
 use std::time::Duration;
@@ -194,9 +194,23 @@ impl Notified {
         self.server.detach();
     }
 
-    /// Whether programs have files of trees open for writing.
-    pub fn is_written(&self) -> bool {
-        self.server.mirror.contents.are_written()
+    /// Stores what programs close, in a thread, as a tree may not answer. Something is received each time that files are still open for
+    /// writing, and the end when none is.
+    ///
+    /// # Errors
+    /// Those of starting the thread.
+    pub fn store_closed(&self) -> io::Result<Receiver<()>> {
+        let (sender, written) = channel();
+        let server = Arc::clone(&self.server);
+        let store = move || {
+            while server.mirror.contents.are_written() && sender.send(()).is_ok() {
+                if server.source.ends_within(LOOK) {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("written".into()).spawn(store)?;
+        Ok(written)
     }
 
     /// Closes trees, stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
