@@ -108,6 +108,9 @@ const NOT_FOUND: u8 = 127;
 /// The longest message about what failed, in bytes.
 const MESSAGE_MAX: usize = 4096;
 
+/// Said after a panic, whose message stands on standard error.
+const DEFECT: &str = "a defect of outrigger: please report it with the lines before this one";
+
 /// A sentence about what failed, from an error of the system.
 fn failed<E: Into<io::Error>>(what: impl Display) -> impl FnOnce(E) -> String {
     move |error| format!("{what}: {}", Error::from(error.into()))

@@ -300,7 +300,7 @@ impl Server {
         }
         let mut places = Vec::new();
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
-        match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
+        match answer.unwrap_or_else(|_| Err(Errno::EIO.because(crate::DEFECT))) {
             Ok(Reply::Pass) => self.pass(call),
             Ok(Reply::Value(value)) => self.source.answer(call, Ok(value)),
             Ok(Reply::File(file, close)) => self.source.give(call, file, close),
