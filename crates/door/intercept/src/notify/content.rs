@@ -10,7 +10,7 @@ use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time, lock};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{Stat, fstat, ftruncate, readlink, rename, symlink};
+use rustix::fs::{Stat, fstat, ftruncate, rename, symlink};
 use rustix::io::{pread, pwrite};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
