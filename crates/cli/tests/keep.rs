@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -247,6 +248,29 @@ fn a_second_signal_names_what_is_open_for_writing() {
     assert_eq!(attached.0.wait().unwrap().code(), Some(1), "{said}");
     assert!(said.contains("'/data/new'"), "{said}");
     assert_eq!(program.says(LOCAL), "local");
+}
+
+/// Its tree takes nothing while this test runs.
+#[test]
+fn a_third_signal_ends_a_server_whose_host_hangs() {
+    let Some(place) = place() else { return };
+    let mut program = Program::new(&mut place.command("python3", &["-c", THREADS]));
+    let hangs = ["--layer", "fault=op=write,delay=1000s"];
+    let mut attached = Attached::with(&place, &program, &hangs, &[]);
+    let write = "open('/data/' + threading.current_thread().name, 'w').write('precious')";
+    assert_eq!(program.says(write), "8");
+    for wanted in ["does not wait", "storing what is there"] {
+        signal(attached.0.id(), "INT");
+        let mut said = String::new();
+        attached.1.read_line(&mut said).unwrap();
+        assert!(said.contains(wanted), "{said}");
+    }
+    signal(attached.0.id(), "INT");
+    within("the server ends", || attached.0.try_wait().unwrap().is_some());
+    assert_eq!(attached.0.wait().unwrap().signal(), Some(2));
+    assert!(run_true(&place).contains("ended before it had stored"));
+    let kept = fs::read_dir(place.at("state/outrigger/unsaved")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_to_string(kept).unwrap(), "precious");
 }
 
 /// Also those which the server has received, and not answered.

@@ -141,7 +141,7 @@ impl Map {
     }
 
     /// Refuses changes of all trees.
-    pub fn is_read_only(&mut self) {
+    pub fn make_read_only(&mut self) {
         let of_names = self.names.values_mut().map(|target| &mut target.options);
         for options in of_names.chain(self.hosts.values_mut()) {
             *options = if options.is_empty() { "ro".to_owned() } else { format!("{options},ro") };

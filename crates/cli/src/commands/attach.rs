@@ -21,6 +21,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -45,7 +46,7 @@ const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 /// This command serves the trees until the program, and what it has started since, has
 /// ended, or until Ctrl-C, SIGTERM or `outrigger detach PID` takes them away. Files that
 /// are open then can be used until they are closed, and are stored after that; a second
-/// Ctrl-C does not wait for this.
+/// Ctrl-C stores them as they are, and a third one does not wait for a host that hangs.
 ///
 /// The program has to be one of the same user. Programs of 32 bits, in containers, with
 /// privileges of their own, with filters of system calls (seccomp), in `run --cow` or in a
@@ -167,8 +168,13 @@ fn answer(notified: &Notified, process: u32, enough: &Cancel) -> io::Result<()> 
     say(process);
     while !notified.ends_within(POLL) && !notified.is_detached() && signals.pending().next().is_none() {}
     notified.detach();
-    let mut is_told = false;
-    while notified.is_written() && !notified.ends_within(POLL) && signals.pending().next().is_none() {
+    let (written, mut is_told) = (notified.store_closed()?, false);
+    while written.recv_timeout(POLL) != Err(RecvTimeoutError::Disconnected) {
+        if signals.pending().next().is_some() {
+            is_enough.store(true, Ordering::Release);
+            let _ = writeln!(io::stderr(), "outrigger attach: storing what is there; Ctrl-C ends at once");
+            break;
+        }
         if !std::mem::replace(&mut is_told, true) {
             let _ = writeln!(io::stderr(), "outrigger attach: {WAITS}; Ctrl-C does not wait for that");
         }

@@ -280,7 +280,7 @@ impl Run {
         let machine = cow::Machine::of(context, overlay, &root);
         let (mut map, prefixes) = self.trees.plan(shown, |name| machine.has(name));
         // Trees have no overlay, and nothing outside changes.
-        map.is_read_only();
+        map.make_read_only();
         machine.prepare(&mut root, &prefixes)?;
         let TreeOptions { layer, opt, .. } = context.options();
         match layer.iter().chain(opt).next() {
@@ -359,7 +359,7 @@ impl Trees {
         // A tree may stand in another one.
         prefixes.sort_by_key(|prefix| prefix.path.components().count());
         if self.read_only {
-            map.is_read_only();
+            map.make_read_only();
         }
         (map, prefixes)
     }

@@ -128,7 +128,7 @@ impl Changes {
     /// # Errors
     /// A sentence about what cannot be read.
     pub fn of(dir: &Path) -> Result<Self, Failure> {
-        Overlay::is_own(dir)?;
+        Overlay::check_own(dir)?;
         let unread = |error| failed("cannot read the overlay", dir, error);
         let dir = &dir.canonicalize().map_err(unread)?;
         let origins = load(&origins_of(dir)).map_err(unread)?;

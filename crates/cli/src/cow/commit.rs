@@ -148,7 +148,7 @@ impl<'a> Commit<'a> {
         for change in changes.iter().filter(|change| change.upper.is_some()) {
             // In a directory that may not be looked into any more, a version that is not known is a conflict, if it changes again.
             if let Ok(Some(real)) = Place::of(&change.path).and_then(|place| place.found()) {
-                recorder.is_copy(&change.path, &real)?;
+                recorder.record_copy(&change.path, &real)?;
             }
         }
         gone(fs::remove_file(commit_of(self.overlay.path())))
@@ -224,13 +224,13 @@ impl<'a> Commit<'a> {
     fn reach(&mut self, path: &Path) -> io::Result<Place> {
         let place = Place::of(path)?;
         let dir = fs::metadata(place.dir())?;
-        self.is_known(path, &dir)?;
+        self.check_known(path, &dir)?;
         self.changes.opened.open(path.parent().unwrap_or(path), 0o700)?;
         Ok(place)
     }
 
     /// Fails when the directory of a path is another one, as one that was mounted there meanwhile.
-    fn is_known(&self, path: &Path, dir: &Metadata) -> io::Result<()> {
+    fn check_known(&self, path: &Path, dir: &Metadata) -> io::Result<()> {
         let known = path.parent().and_then(|above| self.dirs.get(above));
         if known.is_none_or(|known| *known == (dir.dev(), dir.ino())) { Ok(()) } else { Err(conflict()) }
     }
@@ -377,7 +377,7 @@ impl<'a> Commit<'a> {
             let Some((upper, mine)) = &change.upper else { continue };
             self.changes.opened.forget(&change.path);
             let settled = Place::of(&change.path).map_err(moved).and_then(|place| {
-                self.is_known(&change.path, &fs::metadata(place.dir())?)?;
+                self.check_known(&change.path, &fs::metadata(place.dir())?)?;
                 adorn(upper, mine, change.real.as_ref(), &place.path())
             });
             match is_settled_only(change) {

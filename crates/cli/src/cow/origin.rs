@@ -204,7 +204,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Those of writing the file.
-    pub(super) fn is_copy(&self, path: &Path, real: &Metadata) -> Result<()> {
+    pub(super) fn record_copy(&self, path: &Path, real: &Metadata) -> Result<()> {
         self.line("copy", path.as_os_str().as_bytes(), &Version::of(real))
     }
 

@@ -92,7 +92,7 @@ impl Overlay {
             return Err(Failure::serious(format!("'{}': {why}", shown(dir))));
         }
         let dir = dir.canonicalize().map_err(|error| failed("cannot open", dir, error))?;
-        Self::is_own(&dir)?;
+        Self::check_own(&dir)?;
         let unopened = |error| failed("cannot open the overlay", &dir, error);
         let lock = OpenOptions::new().read(true).write(true).open(dir.join(MARK)).map_err(unopened)?;
         match lock.try_lock() {
@@ -107,11 +107,11 @@ impl Overlay {
         }
     }
 
-    /// Whether an overlay is of the user who runs this: what one user's overlay says of owners, another user's commit would do.
+    /// Fails when an overlay is not of the user who runs this: what one user's overlay says of owners, another user's commit would do.
     ///
     /// # Errors
     /// A sentence about whose it is, or what it is not.
-    pub(super) fn is_own(dir: &Path) -> Result<(), Failure> {
+    pub(super) fn check_own(dir: &Path) -> Result<(), Failure> {
         let found = fs::metadata(dir).map_err(|error| failed("cannot open", dir, error))?;
         let user = rustix::process::geteuid().as_raw();
         if found.uid() != user {

@@ -63,3 +63,19 @@ fn where_no_namespace_can_be_made_system_calls_are_answered() {
     assert_eq!(said.ok(), "content\nCapEff:\t0000000000000000\n");
     assert_eq!(fs::metadata(place.at("tree/new")).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+#[test]
+fn a_file_is_not_emptied_where_its_copy_cannot_be_watched() {
+    if !has("unshare") {
+        return;
+    }
+    let place = place();
+    let setup = format!(
+        "echo 0 >/proc/sys/user/max_inotify_watches; exec {PROGRAM} run --via seccomp --no-hosts --map /data=tree \
+            sh -c 'echo new >/data/sub/file; cat /data/sub/file'"
+    );
+    let said = place.run_as("unshare", &["-Ur", "sh", "-c", &setup]);
+    assert!(said.err.contains("No space left"), "{said:?}");
+    assert_eq!(said.out, "content\n", "{said:?}");
+    assert_eq!(fs::read_to_string(place.at("tree/sub/file")).unwrap(), "content\n");
+}

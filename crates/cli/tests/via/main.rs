@@ -42,6 +42,9 @@ each_way! {
     what_threads_make_where_another_one_changes_the_directory_is_in_one_of_both
     the_directory_of_copies_leads_nowhere
     what_others_have_stored_since_a_file_was_opened_is_not_undone
+    what_others_have_stored_since_a_file_was_stored_is_not_undone
     files_that_are_written_to_when_the_trees_are_taken_away_are_named
+    what_is_written_and_closed_while_the_end_stores_it_is_named_and_kept
+    trees_are_closed_to_programs_while_the_end_stores_what_they_wrote
     directories_have_the_permissions_that_they_have_in_the_tree
 }

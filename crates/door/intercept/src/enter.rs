@@ -5,10 +5,8 @@ use crate::attach::{Target, detach};
 use crate::failed;
 use crate::given::{Given, give_up_capabilities};
 use crate::launch::{Filter, Prefix};
-#[cfg(target_arch = "x86_64")]
 use crate::mover::move_process;
 use crate::namespace::isolate;
-#[cfg(target_arch = "x86_64")]
 use crate::notify::{Injected, inject, keep};
 use crate::proc::status;
 use crate::root::{Root, SOURCE, clear};
@@ -193,7 +191,6 @@ fn return_to(here: Option<PathBuf>) -> Result<(), String> {
 }
 
 /// Has the server answer the system calls of this process, from the moment when it says so.
-#[cfg(target_arch = "x86_64")]
 fn enter_filter(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
     let here = std::env::current_dir().ok();
     if filter == Filter::Apart {
@@ -207,7 +204,6 @@ fn enter_filter(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
 }
 
 /// The kernel would write what is left of a program that crashes to the real directory.
-#[cfg(target_arch = "x86_64")]
 fn give_up_core_files() -> Result<(), String> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none)
@@ -215,7 +211,6 @@ fn give_up_core_files() -> Result<(), String> {
 }
 
 /// Programs are made to open files of the overlay by openat2(2), which follows no link then.
-#[cfg(target_arch = "x86_64")]
 fn must_have_openat2() -> Result<(), String> {
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -226,7 +221,6 @@ fn must_have_openat2() -> Result<(), String> {
 
 /// Has the server trace this process, and answer its system calls from the moment when it says so. Where there is a filter already, its answer
 /// would come before that of another one: then this process stops at all calls.
-#[cfg(target_arch = "x86_64")]
 fn enter_trace(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
     let here = std::env::current_dir().ok();
     if filter == Filter::Apart {
@@ -244,43 +238,17 @@ fn enter_trace(socket: &OwnedFd, filter: Filter) -> Result<(), String> {
 }
 
 /// Has the server answer the calls of a process that runs, and keeps its listener.
-#[cfg(target_arch = "x86_64")]
 fn inject_and_keep(socket: &OwnedFd, pid: u32) -> Result<(), String> {
     let Injected { listener, newest } = inject(pid)?;
     keep(pid, (listener, Some(newest)), socket.try_clone().map_err(failed("the server"))?)
 }
 
 /// Keeps the listener that the server sends.
-#[cfg(target_arch = "x86_64")]
 fn keep_sent(socket: &OwnedFd, pid: u32) -> Result<(), String> {
     let received = receive_with(socket, &mut [0; LISTENING.len()], RecvFlags::empty());
     let (_, mut files) = received.map_err(failed("the server"))?;
     let listener = files.pop().ok_or("the server has ended")?;
     keep(pid, (listener, None), socket.try_clone().map_err(failed("the server"))?)
-}
-
-/// Which system calls there are is known of one kind of processor.
-#[cfg(not(target_arch = "x86_64"))]
-fn inject_and_keep(_: &OwnedFd, _: u32) -> Result<(), String> {
-    Err("system calls are answered on x86-64 only".to_owned())
-}
-
-/// There is nothing to be kept then.
-#[cfg(not(target_arch = "x86_64"))]
-fn keep_sent(socket: &OwnedFd, pid: u32) -> Result<(), String> {
-    inject_and_keep(socket, pid)
-}
-
-/// Which system calls there are is known of one kind of processor.
-#[cfg(not(target_arch = "x86_64"))]
-fn enter_filter(_: &OwnedFd, _: Filter) -> Result<(), String> {
-    Err("system calls are answered on x86-64 only".to_owned())
-}
-
-/// Which system calls there are is known of one kind of processor.
-#[cfg(not(target_arch = "x86_64"))]
-fn enter_trace(_: &OwnedFd, _: Filter) -> Result<(), String> {
-    Err("system calls are answered on x86-64 only".to_owned())
 }
 
 /// Mounts the tree that is the root directory, and the trees that stand in it, and enters it when they answer.
@@ -310,14 +278,6 @@ fn pass_on(socket: &OwnedFd, connection: u32, devices: &[BorrowedFd<'_>]) -> Res
     send_with(socket, format!("{MOUNTED}{connection}").as_bytes(), devices)
         .map(drop)
         .map_err(failed("the server is gone"))
-}
-
-/// Has a process enter namespaces: what that takes is known of one kind of processor.
-#[cfg(not(target_arch = "x86_64"))]
-fn move_process(pid: u32, _: u32) -> Result<(), String> {
-    Err(format!(
-        "process {pid}: on this kind of processor only programs of `outrigger run` can be attached to"
-    ))
 }
 
 /// Executes a program. If that fails: the exit status, and why.

@@ -154,7 +154,11 @@ impl Link {
     pub(crate) fn shows(&self, shows: &Shows, gate: Option<BorrowedFd<'_>>) -> Result<(), String> {
         let message = shows.message();
         if message.len() > Shows::SIZE_MAX {
-            return Err("there are too many trees".to_owned());
+            return Err(format!(
+                "there are too many trees: their paths take {} bytes, and {} are the most; show fewer (--map, --mounts)",
+                message.len(),
+                Shows::SIZE_MAX
+            ));
         }
         send_with(&self.0, &message, gate.as_slice()).map(drop).map_err(failed("the keeper"))
     }

@@ -11,7 +11,7 @@
 //! | `mover.rs` | has a process that runs enter a namespace |
 //! | `kept.rs` | calls of a program that another process goes on to answer when the server is gone |
 //! | `tracee.rs` | a process that is stopped, and made to call the system |
-//! | `notify/` | the other mechanism: answers to system calls (`elsewhere.rs` where these are not known) |
+//! | `notify/` | the other mechanism: answers to system calls |
 //! | `namespace.rs` | mount namespaces: a new one, and that of another process |
 //! | `root.rs` | a root directory with additional names |
 //! | `whole.rs` | a tree that is the root directory |
@@ -24,36 +24,33 @@
 //! cost what they always do, and the kernel resolves every form of a path. See `docs/design/0027-run.md`. Where the system permits
 //! none, system calls are answered: `docs/design/0029-seccomp.md`.
 
-mod attach;
 #[cfg(not(target_arch = "x86_64"))]
-mod elsewhere;
+compile_error!(
+    "outrigger-door-intercept is for x86-64: which system calls a program makes, and how its registers are changed, is known of that processor only"
+);
+
+mod attach;
 mod enter;
 mod given;
 mod kept;
 mod launch;
 mod mountpoints;
-#[cfg(target_arch = "x86_64")]
 mod mover;
 mod namespace;
-#[cfg(target_arch = "x86_64")]
 mod notify;
 mod one_user;
 mod proc;
 mod root;
-#[cfg(target_arch = "x86_64")]
 mod tracee;
 mod urls;
 mod whole;
 
-#[cfg(not(target_arch = "x86_64"))]
-pub use elsewhere::Notified;
 pub use enter::{is_enter, run};
 pub use kept::{Kept, detach_kept};
 pub use launch::{
     Filter, Filtered, Launch, Launched, Namespace, Prefix, Start, Traced, Waiting, no_directory,
 };
 pub use mountpoints::Mountpoints;
-#[cfg(target_arch = "x86_64")]
 pub use notify::{Apart, Caught, Notified, Tracer, View};
 pub use one_user::OneUser;
 pub use urls::{Scheme, Url, Urls};
@@ -107,6 +104,9 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// The longest message about what failed, in bytes.
 const MESSAGE_MAX: usize = 4096;
+
+/// Said after a panic, whose message stands on standard error.
+const DEFECT: &str = "a defect of outrigger: please report it with the lines before this one";
 
 /// A sentence about what failed, from an error of the system.
 fn failed<E: Into<io::Error>>(what: impl Display) -> impl FnOnce(E) -> String {

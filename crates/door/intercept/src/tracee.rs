@@ -15,7 +15,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 /// How long a process may take to stop, and a call that it is made to make. What waits for a device or a server may take longer.
-const DEADLINE: Duration = Duration::from_secs(5);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 /// How long a stop may stay unseen where the kernel sends no SIGCHLD for it: a process inherits that it ignores this signal.
 const UNTOLD: Duration = Duration::from_millis(10);
 /// The instruction `syscall`.

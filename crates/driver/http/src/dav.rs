@@ -92,14 +92,14 @@ impl DavHost {
     async fn begin_as_listed(&self, path: &[u8], offset: u64) -> Result<Begun<Transfer>, Fault> {
         let listed = version(&self.member(path, PROPERTIES).await?);
         let mut begun = self.http.begin(path, offset).await?;
-        self.is_still(path, listed).await?;
+        self.check_still(path, listed).await?;
         begun.version = Version { size: begun.version.size.or(listed.size), ..listed };
         begun.transfer.iter_mut().for_each(|transfer| transfer.listed = Some((path.to_vec(), listed)));
         Ok(begun)
     }
 
-    /// A file that is another one by now is a loss: it is asked for again.
-    async fn is_still(&self, path: &[u8], listed: Version) -> Result<(), Fault> {
+    /// Fails when a file is another one by now, which is a loss: it is asked for again.
+    async fn check_still(&self, path: &[u8], listed: Version) -> Result<(), Fault> {
         if version(&self.member(path, PROPERTIES).await?) == listed {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl DavHost {
         let ask = Ask { content: Content::File(Arc::clone(staged)), ..Ask::new(Method::PUT, &url) };
         let put = match state.seen {
             _ if state.is_new => {
-                self.is_free(path).await?;
+                self.check_free(path).await?;
                 self.have_done(Ask { fields: vec![("if-none-match", "*".to_owned())], ..ask }).await
             }
             None => self.have_done(ask).await,
@@ -196,8 +196,8 @@ impl DavHost {
         }
     }
 
-    /// Nothing has a name: some servers (nginx) store a file whatever `If-None-Match` says.
-    async fn is_free(&self, path: &[u8]) -> Result<(), Fault> {
+    /// Fails where something has a name: some servers (nginx) store a file whatever `If-None-Match` says.
+    async fn check_free(&self, path: &[u8]) -> Result<(), Fault> {
         match self.member(path, PROPERTIES).await {
             Ok(_) => Err(Errno::EEXIST.because(MADE_BY_OTHERS).into()),
             Err(Fault::Refused(refused)) if refused.error().errno == Errno::ENOENT => Ok(()),
@@ -330,7 +330,7 @@ impl FileServer for DavHost {
         if let Some((path, begun)) = &transfer.listed
             && std::mem::take(&mut transfer.has_new_part)
         {
-            self.is_still(path, *begun).await?;
+            self.check_still(path, *begun).await?;
         }
         Ok(received)
     }

@@ -151,7 +151,7 @@ impl Server {
             | Asked::Open { at, .. }
             | Asked::Bind { at }
             | Asked::Connect { at } => {
-                let mut redirected = super::mirror::lock(&self.redirected);
+                let mut redirected = outrigger_core::lock(&self.redirected);
                 (redirected.get(&process.thread) == Some(&at.path)).then(|| {
                     redirected.remove(&process.thread);
                     Ok(Reply::Pass)
@@ -186,7 +186,7 @@ impl Server {
     fn sync(&self, path: &[u8], data_only: bool) -> Result<Reply> {
         // The content of a directory is stored when it is changed, and a file without a name is not in the tree.
         let Ok(content) = self.mirror.content(&self.mirror.real(path)) else { return Ok(Reply::Value(0)) };
-        super::mirror::lock(&content).sync(data_only).map(|()| Reply::Value(0))
+        outrigger_core::lock(&content).sync(data_only).map(|()| Reply::Value(0))
     }
 
     /// The copy of what was found, as it is in the tree.

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of names and attributes: they are made in the tree, and then on the copy.
 
-use super::mirror::{lock, open, os};
+use super::mirror::{open, os};
 use super::names::Found;
 use super::process::Process;
 use super::server::Server;
 use outrigger_client::Inode;
 use outrigger_core::ops::{RenameFlags, SetAttr};
-use outrigger_core::{Errno, FileKind, Name, Result, SetAttrs, SetTime, Target};
+use outrigger_core::{Errno, FileKind, Name, Result, SetAttrs, SetTime, Target, lock};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, chmodat, ftruncate, linkat,
     renameat_with, statat, unlinkat, utimensat,
 };
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 impl Server {
     pub(crate) fn make_directory(&self, process: Process, found: &Found, mode: u32) -> Result<()> {
@@ -20,14 +22,14 @@ impl Server {
     }
 
     pub(crate) fn make_node(&self, process: Process, found: &Found, mode: u32, device: u32) -> Result<()> {
-        is_no_directory(found)?;
+        must_not_need_directory(found)?;
         let kind = FileKind::of_mode(mode).unwrap_or(FileKind::Regular).bits();
         let mode = kind | mode & 0o7777 & !process.umask()?;
         self.make(found, |parent, name| parent.mknod(name, mode, device))
     }
 
     pub(crate) fn make_link(&self, found: &Found, target: &[u8]) -> Result<()> {
-        is_no_directory(found)?;
+        must_not_need_directory(found)?;
         let target = Target::new(target.to_vec())?;
         self.make(found, |parent, name| parent.symlink(name, target))
     }
@@ -180,10 +182,46 @@ impl Server {
         }
         self.mirror.agree(&real, &attr)
     }
+
+    /// Stores what was written to a file that is closed. If it cannot be, the user was told, and the copy stays as it is.
+    fn settle(&self, path: &[u8]) {
+        if let Ok(content) = self.mirror.content(&self.mirror.real(path)) {
+            let _ = self.mirror.contents.settle(&mut lock(&content));
+        }
+    }
+
+    /// The same for all files in a directory that is about to be listed: while one is being stored, a server may have it under another name.
+    pub(crate) fn settle_in(&self, dir: &[u8]) {
+        let copies = std::fs::read_dir(self.mirror.real(dir)).into_iter().flatten().flatten();
+        copies.for_each(|copy| self.settle(&[dir, b"/", copy.file_name().as_bytes()].concat()));
+    }
+
+    /// The file that was found, as it is now that what was written to it is stored.
+    ///
+    /// # Errors
+    /// Those of looking at it again.
+    pub(crate) fn settled(&self, found: &Found) -> Result<Arc<Inode>> {
+        found.there()?;
+        self.settle(&found.path);
+        match &found.inode {
+            Some(inode) if found.seen == self.mirror.contents.stored() => Ok(Arc::clone(inode)),
+            _ => self.names.inode(&found.path).map(Arc::new),
+        }
+    }
+
+    /// Stores what was written to a file, be it closed or not.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub(crate) fn store(&self, path: &[u8]) -> Result<()> {
+        let Ok(content) = self.mirror.content(&self.mirror.real(path)) else { return Ok(()) };
+        let mut content = lock(&content);
+        self.mirror.contents.store(&mut content).and_then(|()| self.mirror.contents.settle(&mut content))
+    }
 }
 
 /// Whether a name may become that of something else than a directory: one with a slash behind it may not.
-fn is_no_directory(found: &Found) -> Result<()> {
+fn must_not_need_directory(found: &Found) -> Result<()> {
     if found.slash && found.inode.is_none() { Err(Errno::ENOENT.into()) } else { Ok(()) }
 }
 

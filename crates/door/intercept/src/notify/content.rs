@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The content of files in the mirror: fetched when a file is opened, and stored in the tree after it was written to.
 
-use super::mirror::{lock, os};
+use super::mirror::os;
+use super::unsaved::{kept, unfinished, unkept};
 use super::{say, telling};
 use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time};
+use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time, lock};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{Stat, fstat, fsync, ftruncate, readlink, rename, symlink};
+use rustix::fs::{Stat, fstat, ftruncate, rename, symlink};
 use rustix::io::{pread, pwrite};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -17,13 +18,12 @@ use std::hash::Hasher;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// How much is read at once when content is stored.
-const PIECE: usize = 1 << 20;
+pub(super) const PIECE: usize = 1 << 20;
 /// The name of a note that takes the place of another one; all others are numbers.
 const MOVED: &str = "moved";
 
@@ -38,14 +38,34 @@ impl Key {
 
     /// Whether a file that is known by this has changed. Some trees tell times to the second. The time of a file that was made or
     /// emptied just now may be predicted, and so may that of trees that may refuse to set it.
-    fn has_changed(self, file: &File, now: &Attr) -> bool {
+    fn has_changed(self, file: &File, now: &Attr, since: Since) -> bool {
         let Key(size, mtime, change) = self;
-        let coarse = mtime.nanos == 0 || now.mtime.nanos == 0;
-        let same_time = mtime.secs == now.mtime.secs && (coarse || mtime.nanos == now.mtime.nanos);
-        let time_counts = size > 0 && !file.client().abilities().attrs_may_fail;
-        let is_other = change != now.change && size > 0;
-        size != now.size || is_other || time_counts && !same_time
+        let is_another_time = size > 0 && !is_same_time(mtime, now.mtime);
+        size != now.size
+            || match since {
+                Since::Opened => {
+                    let time_counts = !file.client().abilities().attrs_may_fail;
+                    change != now.change && size > 0 || time_counts && is_another_time
+                }
+                Since::Stored { is_timed } => is_timed && is_another_time,
+            }
     }
+}
+
+/// Whether two times of a file may be the same one: trees round down, and predict what they will tell.
+fn is_same_time(one: Time, other: Time) -> bool {
+    let is_coarse = one.nanos == 0 || other.nanos == 0;
+    one.secs == other.secs && (is_coarse || one.nanos / 1000 == other.nanos / 1000)
+}
+
+/// Since when programs of this run alone may have changed a file in the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Since {
+    /// Since it was opened, when all its attributes were asked for.
+    Opened,
+    /// Since its content was stored, which changes attributes in ways that are not known before it has arrived: its size is known, and its time
+    /// if the tree has taken that.
+    Stored { is_timed: bool },
 }
 
 /// What tells whether a copy was written to.
@@ -87,8 +107,8 @@ struct Writing {
     watch: i32,
     /// Says that there is something to be stored, should the server be killed.
     note: PathBuf,
-    /// Nothing of it was stored yet.
-    is_first: bool,
+    /// What tells that others have changed the file; none after a part of the content was stored.
+    since: Option<Since>,
     /// The user knows that it cannot be stored.
     told: bool,
 }
@@ -187,7 +207,7 @@ impl Content {
     pub(crate) fn store(&mut self) -> Result<()> {
         let Some(writing) = &mut self.writing else { return Ok(()) };
         let stamp = Stamp::of(&writing.copy)?;
-        if stamp == writing.stamp && hash(&writing.copy)? == self.hash {
+        if writing.since.is_some() && stamp == writing.stamp && hash(&writing.copy)? == self.hash {
             return Ok(());
         }
         let is_gone = self.is_removed || os(fstat(&writing.copy))?.st_nlink == 0;
@@ -196,14 +216,26 @@ impl Content {
             return Ok(());
         }
         // As a whole, what is here would undo what others have stored.
-        if writing.is_first && self.key.has_changed(&writing.file, &writing.file.attr()?) {
+        if let Some(since) = writing.since
+            && self.key.has_changed(&writing.file, &writing.file.attr()?, since)
+        {
             return Err(Errno::ESTALE.because("it was changed by another program since it was opened"));
         }
-        writing.is_first = false;
-        let (hash, attr) = writing.store(stamp)?;
-        writing.stamp = stamp;
+        writing.since = None;
+        let (hash, attr, since) = writing.store(stamp)?;
+        (writing.stamp, writing.since) = (stamp, Some(since));
         (self.hash, self.key) = (hash, Key::of(&attr));
         Ok(())
+    }
+
+    /// Stores what was written to the copy, and says whether it has arrived.
+    ///
+    /// # Errors
+    /// Those of the tree. The copy keeps the content, and all of it is stored the next time.
+    fn settle(&mut self) -> Result<()> {
+        self.store()?;
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        writing.file.flush().inspect_err(|_| writing.since = None)
     }
 
     /// Stores it on stable storage.
@@ -221,7 +253,9 @@ impl Content {
     /// The attributes of a file that programs write to, in the tree.
     pub(crate) fn set_through(&mut self, attrs: SetAttrs) -> Option<Result<Attr>> {
         let writing = self.writing.as_ref()?;
-        let is_known = writing.file.attr().is_ok_and(|now| !self.key.has_changed(&writing.file, &now));
+        let is_known = writing.since.is_none_or(|since| {
+            writing.file.attr().is_ok_and(|now| !self.key.has_changed(&writing.file, &now, since))
+        });
         let set = writing.file.set(attrs);
         if let (true, Ok(attr)) = (is_known, &set) {
             self.key = Key::of(attr);
@@ -233,30 +267,33 @@ impl Content {
 impl Content {
     /// Stores it, or keeps what was written: see [`Contents::finish`].
     fn finish(&mut self, keep: &Path, early: bool) -> Option<String> {
-        let stored =
-            self.store().and_then(|()| self.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
-        let writing = self.writing.as_ref()?;
-        let path = String::from_utf8_lossy(&self.path);
+        // Before it is stored: what is written and closed meanwhile would pass for stored.
+        let is_open = early && self.writing.as_ref().is_some_and(|writing| !writing.is_closed());
+        let stored = self.settle();
+        let path = String::from_utf8_lossy(&self.path).into_owned();
+        let Writing { copy, note, .. } = self.writing.take()?;
+        let left = is_open.then(|| unfinished(&path, stored.as_ref().err(), &note, keep)).flatten();
+        if left.is_some() {
+            return left;
+        }
         let lost = match stored {
-            Err(error) => match kept(keep, &path, &writing.copy) {
+            Ok(()) => None,
+            Err(error) => match kept(keep, &path, &copy) {
                 Ok(place) => Some(format!(
                     "'{path}' is not stored: {error}; what was written is in '{}'",
                     place.display()
                 )),
-                Err(why) => return Some(unkept(&path, &error, writing, (keep, &why))),
+                Err(why) => return Some(unkept(&path, &error, &note, (keep, &why))),
             },
-            Ok(()) => (early && !writing.is_closed())
-                .then(|| format!("'{path}' is open for writing: what is written to it from now on is lost")),
         };
-        let _ = std::fs::remove_file(&writing.note);
-        self.writing = None;
+        let _ = std::fs::remove_file(note);
         lost
     }
 }
 
 impl Writing {
-    /// Stores the copy: content, size, and the time of the last change. Answers what was stored.
-    fn store(&self, stamp: Stamp) -> Result<(u64, Attr)> {
+    /// Stores the copy: content, size, and the time of the last change. Answers what was stored, and what is known by that.
+    fn store(&self, stamp: Stamp) -> Result<(u64, Attr, Since)> {
         let (mut offset, mut hash) = (0, DefaultHasher::new());
         let mut buffer = vec![0; PIECE];
         loop {
@@ -269,12 +306,15 @@ impl Writing {
             offset += count as u64;
         }
         let Stamp(_, (secs, nanos), _) = stamp;
-        let mtime = Some(SetTime::To(Time::new(secs, nanos as u32)));
+        let time = Time::new(secs, nanos as u32);
         let size = SetAttrs { size: Some(offset), ..SetAttrs::default() };
         self.file.set(size)?;
+        let mtime = SetAttrs { mtime: Some(SetTime::To(time)), ..SetAttrs::default() };
         // Trees without such times show those they have.
-        let _ = self.file.set(SetAttrs { mtime, ..SetAttrs::default() });
-        Ok((hash.finish(), self.file.attr()?))
+        let is_set = self.file.set(mtime).is_ok() && !self.file.client().abilities().attrs_may_fail;
+        let attr = self.file.attr()?;
+        let is_timed = is_set && is_same_time(attr.mtime, time);
+        Ok((hash.finish(), attr, Since::Stored { is_timed }))
     }
 
     /// Whether the file has no name in the tree.
@@ -310,6 +350,8 @@ pub(crate) struct Contents {
     all: Mutex<HashMap<u64, Arc<Mutex<Content>>>>,
     watches: OwnedFd,
     watched: Mutex<HashMap<i32, Arc<Mutex<Content>>>>,
+    /// Programs are given no more files to write to.
+    is_ending: AtomicBool,
     /// How often content was stored.
     stored: AtomicU64,
     /// Where it is noted what is written.
@@ -327,6 +369,7 @@ impl Contents {
             all: Mutex::default(),
             watches,
             watched: Mutex::default(),
+            is_ending: AtomicBool::new(false),
             stored: AtomicU64::new(0),
             notes,
         })
@@ -335,6 +378,16 @@ impl Contents {
     /// How often content was stored: attributes that were asked for before the last time may be old.
     pub(crate) fn stored(&self) -> u64 {
         self.stored.load(Ordering::Acquire)
+    }
+
+    /// Gives programs no more files to write to: calls that are being answered may still ask for some when everything is stored.
+    pub(crate) fn end(&self) {
+        self.is_ending.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether trees are closed.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::SeqCst)
     }
 
     /// Stores what was written to a copy, be it closed or not.
@@ -390,37 +443,45 @@ impl Contents {
         Ok(())
     }
 
-    /// A program is given a descriptor for writing to a copy, of which `copy` is one for reading.
+    /// A program is given a descriptor for writing to a copy, of which `copy` is one for reading. It is watched and noted before the file is
+    /// opened in the tree by `open`: nothing may have changed there when the program gets an error.
     ///
     /// # Errors
-    /// When it cannot be watched.
+    /// When it cannot be watched; `ENOTCONN` in the end; those of `open`.
     pub(crate) fn begin(
         &self,
         content: &Arc<Mutex<Content>>,
         guard: &mut Content,
-        (file, node): (File, Node),
-        copy: OwnedFd,
+        (copy, real): (OwnedFd, &Path),
+        open: impl FnOnce(&mut Content) -> Result<(File, Node)>,
     ) -> Result<()> {
-        if guard.writing.is_some() {
-            return Ok(());
+        if self.is_ending() {
+            // Who stores everything has not seen it, or waits for this content.
+            return Err(Errno::ENOTCONN.into());
         }
         let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
         let watch = os(inotify::add_watch(&self.watches, path, WatchFlags::CLOSE_WRITE))?;
-        lock(&self.watched).insert(watch, Arc::clone(content));
-        let (stamp, found) = (Stamp::of(&copy)?, os(fstat(&copy))?);
-        // An open file has a path; that of the copy is the one that is found after a crash.
-        let note = self.notes.join(found.st_ino.to_string());
-        let real = os(readlink(format!("/proc/self/fd/{}", copy.as_raw_fd()), Vec::new()))?;
-        match symlink(&real, &note) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            noted => os(noted)?,
-        }
-        if guard.is_empty() {
-            // It was emptied at the tree by opening it, or made there.
-            guard.key = Key::of(&file.attr()?);
-        }
-        guard.writing = Some(Writing { file, node, copy, stamp, watch, note, is_first: true, told: false });
-        Ok(())
+        let note = self.notes.join(os(fstat(&copy))?.st_ino.to_string());
+        let begun = note_at(&note, real).and_then(|()| {
+            let (file, node) = open(guard)?;
+            if guard.is_empty() {
+                // It was emptied at the tree by opening it, or made there.
+                guard.key = Key::of(&file.attr()?);
+            }
+            lock(&self.watched).insert(watch, Arc::clone(content));
+            let (stamp, note, since) = (Stamp::of(&copy)?, note.clone(), Some(Since::Opened));
+            guard.writing = Some(Writing { file, node, copy, stamp, watch, note, since, told: false });
+            Ok(())
+        });
+        begun.inspect_err(|_| self.forget_written(watch, &note))
+    }
+
+    /// Nothing is left to be stored of a copy.
+    fn forget_written(&self, watch: i32, note: &Path) {
+        let _ = std::fs::remove_file(note);
+        lock(&self.watched).remove(&watch);
+        // It is gone with the last name of the copy.
+        let _ = inotify::remove_watch(&self.watches, watch);
     }
 
     /// Stores what was written to a copy that no program has open for writing any more.
@@ -431,17 +492,13 @@ impl Contents {
         if !content.writing.as_ref().is_some_and(Writing::is_closed) {
             return Ok(());
         }
-        let stored = self
-            .store(content)
-            .and_then(|()| content.writing.as_ref().map_or(Ok(()), |writing| writing.file.flush()));
+        let stored = content.settle();
+        self.stored.fetch_add(1, Ordering::AcqRel);
         match stored {
             Ok(()) => {
                 if let Some(Writing { watch, note, .. }) = content.writing.take() {
                     content.is_here = true;
-                    let _ = std::fs::remove_file(note);
-                    lock(&self.watched).remove(&watch);
-                    // It is gone with the last name of the copy.
-                    let _ = inotify::remove_watch(&self.watches, watch);
+                    self.forget_written(watch, &note);
                 }
                 // It is closed now, which is when a server of whole files stores it.
                 self.stored.fetch_add(1, Ordering::AcqRel);
@@ -483,7 +540,8 @@ impl Contents {
     }
 
     /// Stores everything that is left. What cannot be stored goes to the directory `keep`, or stays where it is if that cannot take it, and
-    /// a note with it; answers what was lost to the trees. With `early`, programs go on: what they have open for writing is lost, too.
+    /// a note with it; answers what was lost to the trees. With `early`, programs go on: what they have open for writing stays where it is,
+    /// too, as they may write to it after it was stored.
     pub(crate) fn finish(&self, keep: &Path, early: bool) -> Vec<String> {
         let all: Vec<_> = lock(&self.all).values().cloned().collect();
         // What is locked is being stored.
@@ -498,22 +556,18 @@ impl Contents {
     }
 }
 
+/// Notes that a copy is written: after a crash it is found by that.
+fn note_at(note: &Path, real: &Path) -> Result<()> {
+    match symlink(real, note) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        noted => os(noted),
+    }
+}
+
 /// The path of what was moved with a directory, or is that itself.
 fn replaced(real: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
     let below = real.strip_prefix(from).ok()?;
     Some(if below.as_os_str().is_empty() { to.to_owned() } else { to.join(below) })
-}
-
-/// What is said of content that is neither stored nor kept.
-fn unkept(path: &str, error: &Error, writing: &Writing, (keep, why): (&Path, &Error)) -> String {
-    let keep = keep.display();
-    match std::fs::read_link(&writing.note).ok().filter(|real| real.exists()) {
-        Some(real) => format!(
-            "'{path}' is not stored: {error}; what was written stays in '{}', as it cannot be copied to '{keep}': {why}",
-            real.display()
-        ),
-        None => format!("'{path}' is lost: {error}; and it cannot be kept in '{keep}': {why}"),
-    }
 }
 
 /// Tells the user once that something is not stored.
@@ -525,36 +579,7 @@ fn tell(content: &mut Content, error: &Error) {
     }
 }
 
-/// Copies content to a new file in a directory, for its user only; when this returns it is on stable storage.
-pub(crate) fn kept(keep: &Path, path: &str, copy: impl AsFd) -> Result<PathBuf> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(keep)?;
-    let name = path.rsplit('/').next().unwrap_or_default();
-    let place = (0..)
-        .map(|number| keep.join(format!("{}.{number}-{name}", std::process::id())))
-        .find(|place| !place.exists())
-        .ok_or(Errno::EEXIST)?;
-    let to = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)?;
-    let copied = copy_to(&to.into(), copy).and_then(|()| Ok(std::fs::File::open(keep)?.sync_all()?));
-    if copied.is_err() {
-        // No half of it is left.
-        let _ = std::fs::remove_file(&place);
-    }
-    copied.map(|()| place)
-}
-
-fn copy_to(to: &OwnedFd, from: impl AsFd) -> Result<()> {
-    let (mut offset, mut buffer) = (0, vec![0; PIECE]);
-    loop {
-        let count = os(pread(&from, &mut buffer, offset))?;
-        if count == 0 {
-            return os(fsync(to));
-        }
-        write_at(to, offset, &buffer[..count])?;
-        offset += count as u64;
-    }
-}
-
-fn write_at(file: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+pub(super) fn write_at(file: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         let count = os(pwrite(file, bytes, offset))?;
         bytes = &bytes[count..];

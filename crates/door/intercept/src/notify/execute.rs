@@ -2,14 +2,13 @@
 //! Executing files of trees, and changing to directories there: the program does it, on the copy.
 
 use super::decode::{Asked, At};
-use super::mirror::lock;
 use super::names::{Found, How, Where, as_path};
 use super::process::Process;
 use super::redirect::{SLOT, slot};
 use super::say;
 use super::server::{Reply, Server};
 use super::source::Call;
-use outrigger_core::{Errno, FileKind, Result};
+use outrigger_core::{Errno, FileKind, Result, lock};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::pread;
 use std::iter;
@@ -139,6 +138,7 @@ impl Server {
             let (bytes, arguments) = rewritten(call, request, places);
             let fits = bytes.len() as u64 <= SLOT;
             // What another program traces cannot be stopped: the kernel follows the path that was given then.
+            self.asks();
             let begins_again = fits && Arc::clone(&self.source).redirect(call, bytes, arguments).is_ok();
             return Ok(if begins_again { Reply::Answered } else { Reply::Pass });
         }
@@ -268,6 +268,8 @@ impl Server {
         if bytes.len() as u64 > SLOT {
             return Err(Errno::E2BIG.into());
         }
+        // A program may take its time to stop.
+        self.asks();
         match Arc::clone(&self.source).redirect(call, bytes, arguments) {
             Ok(()) => Ok(Reply::Answered),
             Err(errno) => {

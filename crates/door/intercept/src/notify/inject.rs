@@ -50,7 +50,7 @@ pub(crate) fn inject(pid: u32) -> Result<Injected, String> {
         process.call(libc::SYS_close, [dot, 0, 0, 0, 0, 0])?;
         taken.map(drop)
     });
-    dot.map_err(failed(format_args!("{what}: its files cannot be had")))?;
+    dot.map_err(failed(format_args!("{what}: a file that it has open cannot be taken from it (pidfd_getfd(2); attach as its user, or as the superuser)")))?;
     let listener = install(&mut process).map_err(|errno| match errno {
         Errno::ESRCH => format!("{what}: one of its threads has a filter of its own"),
         Errno::EBUSY | Errno::EINVAL => explained(io::Error::from(errno)),

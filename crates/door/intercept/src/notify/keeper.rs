@@ -91,7 +91,7 @@ pub(crate) fn keep(
 }
 
 /// Says to a process that wanted the trees to be taken away that nothing is left to be stored.
-fn is_stored(peer: &OwnedFd) {
+fn tell_stored(peer: &OwnedFd) {
     // It may not wait for it any more.
     let _ = send_with(peer, STORED, &[]);
 }
@@ -150,7 +150,7 @@ impl Keeper {
         match &message[..length] {
             [] => self.take_over(),
             DETACH => self.show_nothing(),
-            STORED => self.detaching.drain(..).for_each(|peer| is_stored(&peer)),
+            STORED => self.detaching.drain(..).for_each(|peer| tell_stored(&peer)),
             shows => {
                 self.shown = KeptView::of(shows, files);
                 if self.is_closed() {
@@ -212,7 +212,7 @@ impl Keeper {
             (DETACH, Some(server)) if send_with(server, DETACH, &[]).is_ok() => self.detaching.push(peer),
             (DETACH, None) => {
                 self.show_nothing();
-                is_stored(&peer);
+                tell_stored(&peer);
             }
             _ => {}
         }

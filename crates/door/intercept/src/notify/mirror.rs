@@ -8,7 +8,7 @@ use super::content::{Content, Contents, Key};
 use super::names::{Names, above, as_path};
 use outrigger_client::Inode;
 use outrigger_core::attr::MODE_KIND;
-use outrigger_core::{Attr, FileKind, Result, Time};
+use outrigger_core::{Attr, FileKind, Result, Time, lock};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, chmodat, chownat, ftruncate, mkdirat,
     mkfifoat, openat, statat, symlinkat, unlinkat, utimensat,
@@ -23,7 +23,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// What the server needs to be able to do in its own directories.
 const OWN: u32 = 0o700;
@@ -48,11 +48,6 @@ pub(crate) struct Mirror {
 /// An error of the system.
 pub(crate) fn os<T>(result: Result<T, Os>) -> Result<T> {
     result.map_err(|error| io::Error::from(error).into())
-}
-
-/// The lock; one that was poisoned guards files, which are as they are.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mirror {

@@ -19,7 +19,21 @@
 //! | `answers.rs`, `open.rs`, `changes.rs`, `execute.rs` | the answers |
 //! | `redirect.rs` | having a program begin a call again with other arguments (ptrace) |
 //! | `mirror.rs`, `content.rs` | copies of files, of which programs get descriptors |
+//! | `unsaved.rs` | keeping content that no tree takes |
 //! | `place.rs` | the directory of these copies |
+//!
+//! Words with a narrow meaning here:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | `Apart` | local files whose changes go to an overlay (`run --cow`) |
+//! | `Answered` | of a call: its result comes from the server, or has been sent already; the kernel does not do it |
+//! | `Caught` | how calls reach the server: by a filter or by a tracer |
+//! | `Told` | which of both the filter tells of a call |
+//! | `Worn` | attributes that a file shows in place of its own: a copy in an overlay those of the real file |
+//! | `Given` | for a tracer: a file that the server has open until the program has opened it, too |
+//! | `Kept` | calls with a keeper, which answers them when the server is gone |
+//! | `kept` | of content: copied to the directory `unsaved`, as the tree did not take it |
 
 mod answers;
 mod apart;
@@ -45,6 +59,7 @@ mod server;
 mod source;
 mod trace;
 mod turns;
+mod unsaved;
 mod walk;
 
 use std::fmt::Display;

@@ -2,19 +2,16 @@
 //! Opening files of trees: the program gets a descriptor of the copy.
 
 use super::content::{Content, open_whole};
-use super::mirror::{lock, open};
+use super::mirror::open;
 use super::names::Found;
 use super::process::Process;
 use super::say;
 use super::server::{Reply, Server};
 use super::source::{Call, Refused};
-use libc::{
-    O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_TMPFILE, O_TRUNC,
-    O_WRONLY,
-};
+use libc::{O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_TMPFILE, O_TRUNC};
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Errno, Error, FileKind, Node, Result};
+use outrigger_core::{Errno, Error, FileKind, Node, Result, lock};
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -160,17 +157,15 @@ impl Server {
         }
         if guard.is_written() {
             // The copy is what programs see until it is stored.
-            let file = open(&real, how.of_copy())?;
-            if how.has(O_TRUNC) {
-                super::mirror::os(rustix::fs::ftruncate(&file, 0))?;
+            return written(&real, how);
+        }
+        self.write(&real, (&content, &mut guard), how, |guard| {
+            let file = open_whole(inode, how.of_file() & !OpenFlags::EXCL)?;
+            if !how.has(O_TRUNC) {
+                self.mirror.fill(&real, inode, guard)?;
             }
-            return Ok(how.reply(file));
-        }
-        let file = open_whole(inode, how.of_file() & !OpenFlags::EXCL)?;
-        if !how.has(O_TRUNC) {
-            self.mirror.fill(&real, inode, &mut guard)?;
-        }
-        self.write(&real, (&content, &mut guard), (file, inode.node()), how)
+            Ok((file, inode.node()))
+        })
     }
 
     /// The copy of a regular file. That of another one, which had the name before, is stored until then.
@@ -203,28 +198,46 @@ impl Server {
             self.mirror.fill(&real, &inode, &mut guard)?;
             return Ok(how.reply(open(&real, how.of_copy())?));
         }
-        // Another program may have made it meanwhile.
-        if inode.attr().size > 0 && !how.has(O_TRUNC) {
-            self.mirror.fill(&real, &inode, &mut guard)?;
+        if guard.is_written() {
+            return written(&real, how);
         }
-        self.write(&real, (&content, &mut guard), (file, inode.node()), how)
+        self.write(&real, (&content, &mut guard), how, |guard| {
+            // Another program may have made it meanwhile.
+            if inode.attr().size > 0 && !how.has(O_TRUNC) {
+                self.mirror.fill(&real, &inode, guard)?;
+            }
+            Ok((file, inode.node()))
+        })
     }
 
-    /// Gives the program a descriptor of a copy that is stored when it is closed.
+    /// Gives the program a descriptor of a copy that is stored when it is closed. Everything that takes something of this machine comes
+    /// before `begin`, which opens the file in the tree, and may empty it.
     fn write(
         &self,
         real: &Path,
         (content, guard): (&Arc<Mutex<Content>>, &mut Content),
-        file: (File, Node),
         how: Opening,
+        begin: impl FnOnce(&mut Content) -> Result<(File, Node)>,
     ) -> Result<Reply> {
-        debug_assert!(how.flags & O_ACCMODE != O_RDONLY || how.flags & (O_APPEND | O_WRONLY) == 0);
+        debug_assert!(how.writes());
         let copy = open(real, OFlags::RDONLY)?;
         let given = open(real, how.of_copy())?;
-        if how.has(O_TRUNC) {
-            guard.empty(&given)?;
-        }
-        self.mirror.contents.begin(content, guard, file, copy)?;
+        self.mirror.contents.begin(content, guard, (copy, real), |guard| {
+            let opened = begin(guard)?;
+            if how.has(O_TRUNC) {
+                guard.empty(&given)?;
+            }
+            Ok(opened)
+        })?;
         Ok(how.reply(given))
     }
+}
+
+/// Opens a copy that programs write to.
+fn written(real: &Path, how: Opening) -> Result<Reply> {
+    let file = open(real, how.of_copy())?;
+    if how.has(O_TRUNC) {
+        super::mirror::os(rustix::fs::ftruncate(&file, 0))?;
+    }
+    Ok(how.reply(file))
 }

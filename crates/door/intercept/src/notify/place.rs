@@ -4,7 +4,8 @@
 //! It is locked while its process lives. The directories of processes that were killed are removed by the next one, which keeps what
 //! programs were writing.
 
-use super::content::{is_closed, kept};
+use super::content::is_closed;
+use super::unsaved::kept;
 use super::{mirror, say};
 use crate::failed;
 use outrigger_core::{Errno, Error};

@@ -9,14 +9,17 @@ use super::listener::Listener;
 use super::memory::Memory;
 use super::source::{Call, Source};
 use crate::proc::stat_field;
-use crate::tracee::{ALL, calling, go_on, mask, result, set_mask};
+use crate::tracee::{ALL, DEADLINE, calling, go_on, mask, result, set_mask};
 use libc::{c_int, user_regs_struct};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
+use std::time::Duration;
 
 /// Where programs have the page: far from everything that Linux maps by itself.
 const SCRATCH: u64 = 0x2ea0_0000_0000;
@@ -77,8 +80,8 @@ pub(crate) fn changed(mut registers: user_regs_struct, arguments: &[(usize, u64)
 /// prepared while the call still waited, in a process that can be stopped.
 ///
 /// # Errors
-/// Why the program cannot be stopped; then the call still waits, unless the program is gone. Or the error of `work`: then the call has
-/// failed with `EIO`.
+/// Why the program cannot be stopped; then the call still waits, unless the program is gone. Or the error of `work`, or `ETIMEDOUT` where
+/// the program does not stop in time, as in a group that is frozen: then the call has failed with `EIO`.
 pub(crate) fn while_stopped<T>(
     listener: &Arc<Listener>,
     call: Call,
@@ -86,6 +89,9 @@ pub(crate) fn while_stopped<T>(
     work: impl FnOnce(Pid, user_regs_struct, T) -> Result<user_regs_struct, Errno> + Send + 'static,
 ) -> Result<(), Errno> {
     let listener = Arc::clone(listener);
+    let (sender, outcome) = channel();
+    let is_claimed = Arc::new(AtomicBool::new(false));
+    let claim = Arc::clone(&is_claimed);
     // What a thread traces is released when it ends, whatever has happened.
     let trace = move || {
         let pid = Pid::from_raw(call.pid.cast_signed());
@@ -94,14 +100,40 @@ pub(crate) fn while_stopped<T>(
         let prepared = prepare(&listener)?;
         ptrace::interrupt(pid)?;
         listener.answer(&call, Err(libc::EIO));
-        let changed = change(pid, |registers| work(pid, registers, prepared));
+        let changed = change(pid, |registers| match claim.swap(true, Ordering::AcqRel) {
+            false => work(pid, registers, prepared),
+            true => Err(Errno::ETIMEDOUT),
+        });
         go_on(libc::PTRACE_DETACH, pid, 0).and(changed.or_else(|errno| {
             // The program has its answer.
             if errno == Errno::ESRCH { Ok(()) } else { Err(errno) }
         }))
     };
+    let trace = move || {
+        // One that does not wait any more has given up.
+        let _ = sender.send(trace());
+    };
     let thread = thread::Builder::new().name("redirect".into()).spawn(trace).map_err(|_| Errno::EAGAIN)?;
-    thread.join().unwrap_or(Err(Errno::EIO))
+    let done = within(DEADLINE, &outcome, &is_claimed)?;
+    // It is about to end; until then the program has a tracer.
+    let _ = thread.join();
+    done
+}
+
+/// What a thread sends that changes a program, once it has claimed that; a thread that has not by then is kept from it.
+///
+/// # Errors
+/// `ETIMEDOUT`; `EIO` when the thread has panicked.
+fn within<T>(limit: Duration, outcome: &Receiver<T>, is_claimed: &AtomicBool) -> Result<T, Errno> {
+    let mut received = outcome.recv_timeout(limit);
+    if received.is_err() && is_claimed.swap(true, Ordering::AcqRel) {
+        // The program has stopped, and is being changed.
+        received = outcome.recv_timeout(limit);
+    }
+    received.map_err(|error| match error {
+        RecvTimeoutError::Timeout => Errno::ETIMEDOUT,
+        RecvTimeoutError::Disconnected => Errno::EIO,
+    })
 }
 
 /// Has this thread run where the other one was: each waits while the other one runs, and waking another processor takes longer than
@@ -211,5 +243,22 @@ pub(crate) fn next_stop(pid: Pid) -> Result<c_int, Errno> {
             Err(Errno::ECHILD) => return Err(Errno::ESRCH),
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_stop_is_given_up_and_not_changed_later() {
+        let (sender, outcome) = channel::<()>();
+        let is_claimed = AtomicBool::new(false);
+        assert_eq!(within(Duration::ZERO, &outcome, &is_claimed), Err(Errno::ETIMEDOUT));
+        assert!(is_claimed.load(Ordering::Acquire), "who comes too late finds it claimed");
+        sender.send(()).unwrap();
+        assert_eq!(within(Duration::ZERO, &outcome, &is_claimed), Ok(()));
+        drop(sender);
+        assert_eq!(within(Duration::ZERO, &outcome, &is_claimed), Err(Errno::EIO));
     }
 }

@@ -7,7 +7,7 @@ use super::content::Contents;
 use super::decode::{Asked, At};
 use super::gate::{Grafts, is_odd};
 use super::listener::Listener;
-use super::mirror::{Mirror, lock};
+use super::mirror::Mirror;
 use super::names::{Found, How, Names, Where, above, as_path};
 use super::open::Opening;
 use super::place::{FormerRunDirectory, RunDirectory};
@@ -19,17 +19,16 @@ use crate::failed;
 use crate::kept::{DETACH, STORED};
 use crate::launch::Prefix;
 use crate::urls::Urls;
-use outrigger_client::{Asking, Client, Inode};
+use outrigger_client::{Asking, Client};
 use outrigger_core::{Errno, Result, SetAttrs};
 use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Once};
 use std::thread;
 use std::time::Duration;
@@ -76,6 +75,8 @@ pub(crate) struct Server {
     calls: AtomicU64,
     /// What is found when trees are shown no more.
     without_trees: Names,
+    /// The same trees without anyone to ask: what leads there is `ENOTCONN`.
+    closed_trees: Names,
     /// The copies of servers that were killed: nothing is stored from them.
     former: Vec<Names>,
     is_detached: AtomicBool,
@@ -131,6 +132,7 @@ impl Notified {
         let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
         let names = names.keeping_apart(overlay);
+        let closed_trees = Names::new(prefixes, None, &place.mirror()).map_err(|error| error.to_string())?;
         let (source, filter) = caught.source(&names, prefixes, gate)?;
         let (found, given_back) = channel::<Vec<Where>>();
         let give_back = move || given_back.into_iter().for_each(drop);
@@ -152,6 +154,7 @@ impl Notified {
             turns: Turns::default(),
             calls: AtomicU64::new(0),
             without_trees: Names::without_trees(&place.mirror()),
+            closed_trees,
             former: mirrors.iter().map(|mirror| Names::without_trees(mirror)).collect(),
             is_detached: AtomicBool::new(false),
             found,
@@ -194,17 +197,32 @@ impl Notified {
         self.server.detach();
     }
 
-    /// Whether programs have files of trees open for writing.
-    pub fn is_written(&self) -> bool {
-        self.server.mirror.contents.are_written()
+    /// Stores what programs close, in a thread, as a tree may not answer. Something is received each time that files are still open for
+    /// writing, and the end when none is.
+    ///
+    /// # Errors
+    /// Those of starting the thread.
+    pub fn store_closed(&self) -> io::Result<Receiver<()>> {
+        let (sender, written) = channel();
+        let server = Arc::clone(&self.server);
+        let store = move || {
+            while server.mirror.contents.are_written() && sender.send(()).is_ok() {
+                if server.source.ends_within(LOOK) {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("written".into()).spawn(store)?;
+        Ok(written)
     }
 
-    /// Stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
+    /// Closes trees, stores what programs have written and removes the copies. A sentence is answered about each file that could not be stored.
     pub fn finish(self) -> Vec<String> {
         let early = !self.ends_within(Duration::ZERO);
         if let (Some(filter), false) = (&self.server.filter, early) {
             filter.keeper.wait();
         }
+        self.server.mirror.contents.end();
         let mut lost = self.server.mirror.contents.finish(&self.keep, early);
         lost.extend(self.former.into_iter().filter_map(|former| former.keep(&self.keep)));
         self.place.remove();
@@ -260,6 +278,15 @@ impl Server {
         self.filter.as_ref().and_then(|filter| Some((filter.grafts.as_ref()?, &filter.listener)))
     }
 
+    /// By what calls are answered when no tree is asked any more: where there are none, or where they are closed. In an overlay trees take no
+    /// changes, and nothing is local.
+    fn last_names(&self) -> Option<&Names> {
+        if self.is_detached.load(Ordering::Acquire) {
+            return Some(&self.without_trees);
+        }
+        (self.mirror.contents.is_ending() && self.names.overlay().is_none()).then_some(&self.closed_trees)
+    }
+
     /// A tree is about to be asked. Another thread waits for calls if that takes long.
     pub(crate) fn asks(&self) {
         self.turns.asks();
@@ -267,16 +294,16 @@ impl Server {
 
     fn handle(self: &Arc<Self>, call: &Call) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if self.is_detached.load(Ordering::Acquire) {
-            let mut without = self.former.iter().chain([&self.without_trees]);
-            return match without.try_for_each(|names| names.check(call)) {
+        if let Some(last) = self.last_names() {
+            let mut all = self.former.iter().chain([last]);
+            return match all.try_for_each(|names| names.check(call)) {
                 Ok(()) => self.pass(call),
                 Err(error) => self.source.answer(call, Err(error.errno.0)),
             };
         }
         let mut places = Vec::new();
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(call, &mut places)));
-        match answer.unwrap_or_else(|_| Err(Errno::EIO.because("a defect of outrigger"))) {
+        match answer.unwrap_or_else(|_| Err(Errno::EIO.because(crate::DEFECT))) {
             Ok(Reply::Pass) => self.pass(call),
             Ok(Reply::Value(value)) => self.source.answer(call, Ok(value)),
             Ok(Reply::File(file, close)) => self.source.give(call, file, close),
@@ -298,7 +325,11 @@ impl Server {
                 grafts.forget(call.pid);
                 Ok(false)
             }
-            (Some((grafts, listener)), _) => Ok(grafts.is_time(call) && grafts.graft(listener, call)),
+            (Some((grafts, listener)), _) => Ok(grafts.is_time(call) && {
+                // The program is stopped for that, and may take its time.
+                self.asks();
+                grafts.graft(listener, call)
+            }),
         };
         match begins_again {
             Ok(true) => {}
@@ -318,7 +349,7 @@ impl Server {
     }
 
     fn warns_gates(&self) -> Result<()> {
-        Ok(self.grafts().map_or(Ok(()), |(grafts, _)| grafts.memory().is_odd_from_now_on())?)
+        Ok(self.grafts().map_or(Ok(()), |(grafts, _)| grafts.memory().mark_odd())?)
     }
 
     /// The same if a program is about to have a directory of /proc or /dev, or the private one of this server.
@@ -553,41 +584,5 @@ impl Server {
             _ => return Ok(Reply::Pass),
         }
         Ok(Reply::Value(0))
-    }
-
-    /// Stores what was written to a file that is closed. If it cannot be, the user was told, and the copy stays as it is.
-    fn settle(&self, path: &[u8]) {
-        if let Ok(content) = self.mirror.content(&self.mirror.real(path)) {
-            let _ = self.mirror.contents.settle(&mut lock(&content));
-        }
-    }
-
-    /// The same for all files in a directory that is about to be listed: while one is being stored, a server may have it under another name.
-    pub(crate) fn settle_in(&self, dir: &[u8]) {
-        let copies = std::fs::read_dir(self.mirror.real(dir)).into_iter().flatten().flatten();
-        copies.for_each(|copy| self.settle(&[dir, b"/", copy.file_name().as_bytes()].concat()));
-    }
-
-    /// The file that was found, as it is now that what was written to it is stored.
-    ///
-    /// # Errors
-    /// Those of looking at it again.
-    pub(crate) fn settled(&self, found: &Found) -> Result<Arc<Inode>> {
-        found.there()?;
-        self.settle(&found.path);
-        match &found.inode {
-            Some(inode) if found.seen == self.mirror.contents.stored() => Ok(Arc::clone(inode)),
-            _ => self.names.inode(&found.path).map(Arc::new),
-        }
-    }
-
-    /// Stores what was written to a file, be it closed or not.
-    ///
-    /// # Errors
-    /// Those of the tree.
-    pub(crate) fn store(&self, path: &[u8]) -> Result<()> {
-        let Ok(content) = self.mirror.content(&self.mirror.real(path)) else { return Ok(()) };
-        let mut content = lock(&content);
-        self.mirror.contents.store(&mut content).and_then(|()| self.mirror.contents.settle(&mut content))
     }
 }

@@ -4,7 +4,7 @@
 //! The thread that leads answers calls one after the other. Where a tree that it asks takes long, a thread that watches over it has
 //! another one lead, and the first one waits to be needed again when it has answered.
 
-use super::mirror::lock;
+use outrigger_core::lock;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};

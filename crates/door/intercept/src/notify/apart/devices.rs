@@ -82,13 +82,13 @@ impl Server {
         let bytes = [&family[..], path.as_os_str().as_bytes(), b"\0"].concat();
         let thread = call.pid.cast_signed();
         if self.source.comes_again() {
-            let mut redirected = crate::notify::mirror::lock(&self.redirected);
+            let mut redirected = outrigger_core::lock(&self.redirected);
             redirected.insert(thread, path.as_os_str().as_bytes().to_vec());
         }
         let arguments = vec![(1, slot(thread)), (2, bytes.len() as u64)];
         let what = path.to_string_lossy().into_owned();
         self.redirect(call, &what, bytes, arguments).inspect_err(|_| {
-            crate::notify::mirror::lock(&self.redirected).remove(&thread);
+            outrigger_core::lock(&self.redirected).remove(&thread);
         })
     }
 

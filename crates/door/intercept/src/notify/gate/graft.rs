@@ -9,13 +9,13 @@ use super::agent::{self, AT, CALLS, PAGE, SIZE};
 use super::sites::{AROUND, LENGTH_MAX, SYSCALL, Site, find};
 use crate::notify::listener::Listener;
 use crate::notify::memory::Memory as Other;
-use crate::notify::mirror::lock;
 use crate::notify::redirect::{again, system_call, while_stopped};
 use crate::notify::source::Call;
 use crate::proc::{stat_field, status};
 use libc::user_regs_struct;
 use nix::errno::Errno;
 use nix::unistd::Pid;
+use outrigger_core::lock;
 use rustix::fs::{FileType, PROC_SUPER_MAGIC, stat, statfs};
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -211,7 +211,7 @@ impl Grafts {
         for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
             let path = entry?.path();
             if is_odd(&path)? {
-                return self.memory.is_odd_from_now_on();
+                return self.memory.mark_odd();
             }
         }
         Ok(())

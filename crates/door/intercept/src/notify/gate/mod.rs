@@ -14,8 +14,8 @@ mod sites;
 pub(crate) use agent::{ALLOWED, allowed};
 pub(crate) use graft::{Grafts, is_odd};
 
-use super::mirror::lock;
 use crate::launch::Prefix;
+use outrigger_core::lock;
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open, stat};
 use rustix::io::{Errno, pwrite};
 use std::io;
@@ -66,7 +66,7 @@ impl Memory {
     ///
     /// # Errors
     /// Programs would not know it.
-    pub(crate) fn is_odd_from_now_on(&self) -> io::Result<()> {
+    pub(crate) fn mark_odd(&self) -> io::Result<()> {
         let mut state = lock(&self.state);
         if *state == agent::PLAIN {
             pwrite(&self.file, &agent::ODD.to_ne_bytes(), agent::PAGE)?;

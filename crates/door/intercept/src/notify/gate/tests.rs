@@ -201,7 +201,7 @@ fn calls_have_the_results_of_the_kernel() {
     let open = fs::File::open(dir.path()).unwrap();
     for is_odd in [false, true] {
         if is_odd {
-            here.memory.is_odd_from_now_on().unwrap();
+            here.memory.mark_odd().unwrap();
         }
         for text in texts.clone().chain(names.map(str::to_owned)) {
             let path = CString::new(text.as_bytes()).unwrap();

@@ -2,7 +2,8 @@
 //! Permissions that a file has for a moment, while a program opens it.
 
 use super::stopped::path_of;
-use crate::notify::mirror::{PERMITTING, lock};
+use crate::notify::mirror::PERMITTING;
+use outrigger_core::lock;
 use rustix::fs::{Mode, OFlags, Stat, fchmod, fcntl_getfl, fstat};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

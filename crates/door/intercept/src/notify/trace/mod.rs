@@ -121,7 +121,7 @@ impl Tracer {
             Err(why) => _ = sender.send(Err(why)),
         };
         thread::Builder::new().name("tracer".into()).spawn(trace).map_err(failed("no thread"))?;
-        begun.recv().unwrap_or_else(|_| Err("a defect of outrigger".to_owned())).map(|()| tracer)
+        begun.recv().unwrap_or_else(|_| Err(crate::DEFECT.to_owned())).map(|()| tracer)
     }
 
     /// Waits for the end of the program that was started, which is no child to be waited for otherwise.
@@ -158,7 +158,7 @@ impl Tracer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        super::mirror::lock(&self.state)
+        outrigger_core::lock(&self.state)
     }
 
     /// Tells the tracer what is to become of a call.

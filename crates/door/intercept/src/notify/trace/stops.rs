@@ -412,3 +412,39 @@ fn next() -> Result<Option<(i32, c_int)>, Errno> {
     let found = unsafe { libc::waitpid(-1, &raw mut status, what) };
     Ok(Some(Errno::result(found)?).filter(|&thread| thread != 0).map(|thread| (thread, status)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::Filter;
+    use crate::notify::source::Source;
+    use std::sync::{Condvar, Mutex, OnceLock};
+    use std::time::Duration;
+
+    #[test]
+    fn who_waits_for_a_program_learns_that_its_tracer_has_panicked() {
+        let (wake, woken) = UnixStream::pair().unwrap();
+        let (state, changed, own) = (Mutex::default(), Condvar::new(), OnceLock::new());
+        let tracer = Arc::new(Tracer { state, changed, wake, filter: Filter::Plain, own });
+        let (threads, given, stopping) = (HashMap::new(), HashMap::new(), HashSet::new());
+        let (program, shared) = (Pid::from_raw(1), Arc::clone(&tracer));
+        let stops = Stops {
+            tracer: shared,
+            woken,
+            program,
+            is_filtered: false,
+            filter: Vec::new(),
+            threads,
+            stopping,
+            given,
+            count: 0,
+        };
+        let traces = std::thread::spawn(move || {
+            let _stops = stops;
+            panic!("on purpose");
+        });
+        assert!(traces.join().is_err());
+        assert_eq!(tracer.wait().signal(), Some(libc::SIGKILL));
+        assert!(tracer.ends_within(Duration::ZERO));
+    }
+}
