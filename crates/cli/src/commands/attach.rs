@@ -171,7 +171,6 @@ fn answer(notified: &Notified, process: u32, enough: &Cancel) -> io::Result<()> 
     let (written, mut is_told) = (notified.store_closed()?, false);
     while written.recv_timeout(POLL) != Err(RecvTimeoutError::Disconnected) {
         if signals.pending().next().is_some() {
-            is_enough.store(true, Ordering::Release);
             let _ = writeln!(io::stderr(), "outrigger attach: storing what is there; Ctrl-C ends at once");
             break;
         }
