@@ -6,19 +6,19 @@
 
 use crate::context::Place;
 use outrigger_client::{Entries, Follow, Inode, Unreadable};
-use outrigger_core::{Errno, Error, FileKind, Name, Node, Result};
-use std::collections::HashSet;
+use outrigger_core::{Errno, Error, FileKind, Name, Result};
 use std::vec;
 
 /// The most directories that are held open.
 const OPEN_MAX: usize = 64;
 
+/// Why a directory is not walked into.
+pub const LOOP: &str = "file system loop: the directory contains itself";
+
 /// A walk in progress.
 pub struct Descent {
     place: Place,
     levels: Vec<Level>,
-    /// The directories of the levels.
-    inside: HashSet<Node>,
     follow: bool,
     whole: bool,
 }
@@ -52,7 +52,7 @@ pub enum Step {
 impl Descent {
     /// A walk that starts at `place` and follows all symbolic links or none.
     pub fn new(place: Place, follow: bool) -> Self {
-        Descent { place, levels: Vec::new(), inside: HashSet::new(), follow, whole: false }
+        Descent { place, levels: Vec::new(), follow, whole: false }
     }
 
     /// The same, for a walker that removes what it finds.
@@ -79,8 +79,8 @@ impl Descent {
 
     /// Walks into the directory just found. When that fails, gives it back.
     pub fn enter(&mut self, inode: Inode) -> Result<(), Box<(Inode, Error)>> {
-        if self.inside.contains(&inode.node()) {
-            return Err(Box::new((inode, Errno::ELOOP.because("the directory contains itself"))));
+        if self.levels.iter().any(|level| inode.repeats(&level.inode)) {
+            return Err(Box::new((inode, Errno::ELOOP.because(LOOP))));
         }
         let entries = match inode.entries() {
             Ok(entries) if self.whole || self.levels.len() >= OPEN_MAX => {
@@ -90,7 +90,6 @@ impl Descent {
             Err(error) => return Err(Box::new((inode, error))),
         };
         let lengths = (self.place.path.len(), self.place.shown.len());
-        self.inside.insert(inode.node());
         self.levels.push(Level { inode, name: None, entries, lengths });
         Ok(())
     }
@@ -114,11 +113,7 @@ impl Descent {
                 Some(Step::Unreadable(error))
             }
             Some(Err(Unreadable { name: None, error })) => Some(Step::Failed(error)),
-            None => {
-                let left = self.levels.pop()?.inode;
-                self.inside.remove(&left.node());
-                Some(Step::Left(left))
-            }
+            None => Some(Step::Left(self.levels.pop()?.inode)),
         }
     }
 

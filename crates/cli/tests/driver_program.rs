@@ -193,3 +193,37 @@ fn a_mount_with_a_time_limit_holds_a_program_that_cannot_be_started_for_a_while(
         place.run(&["umount", "m"]).ok();
     }
 }
+
+/// A program whose only directory is in itself, by another node each time.
+#[test]
+fn a_directory_in_itself_is_an_error_and_walked_into_once() {
+    let place = place();
+    let driver = fs::read_to_string(place.at("notes.py")).unwrap();
+    let node = "    node = take(ask, \"Q\")\n";
+    let endless = format!(
+        r#"{node}    if operation == LOOKUP:
+        return 2, struct.pack("<QQ", time.time_ns(), 0) + pack_attr({{}}, "") + bytes(8)
+    if operation == READDIR:
+        entries = [] if take(ask, "QQ")[1] else [struct.pack("<QQBB", 1, 1, 1, 4) + pack_bytes(b"d")]
+        return 11, struct.pack("<I", len(entries)) + b"".join(entries) + b"\1"
+    if operation == GETATTR:
+        return 4, pack_attr({{}}, "") + bytes(4)
+"#
+    );
+    let driver = driver.replace(node, &endless);
+    assert!(driver.contains("time.time_ns(), 0)"));
+    fs::write(place.at("notes.py"), driver).unwrap();
+    let tree = "notes:notes.json::/";
+    for (args, code, expected) in [
+        (&["find", tree][..], 1, "file system loop"),
+        (&["du", tree], 1, "file system loop"),
+        (&["tree", tree], 1, "file system loop"),
+        (&["cp", "-r", tree, "copy"], 1, "file system loop"),
+        (&["ls", "-R", tree], 2, "not listing already-listed directory"),
+    ] {
+        let said = place.run(&with_driver(args));
+        assert_eq!(said.code, Some(code), "{args:?}: {}{}", said.out, said.err);
+        assert!(said.err.contains(expected), "{args:?}: {}", said.err);
+    }
+    assert!(!place.at("copy/d/d").exists());
+}

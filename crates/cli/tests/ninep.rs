@@ -74,6 +74,13 @@ fn a_program_that_speaks_9p_on_its_standard_input_and_output_is_a_server() {
     assert_eq!(fs::read_to_string(served.join("copy")).unwrap(), "content\n");
     let none = place.run(&["cat", "--opt", "command=/none/such", &format!("{location}/file")]).refused(1);
     assert!(none.contains("/none/such cannot be started"), "{none}");
+    for (command, expected) in [
+        ("command=sh -c 'echo no licence >&2; exit 3'", "sh: no licence (exit status: 3)"),
+        ("command=sh -c 'exit 4'", "sh ended with exit status: 4"),
+    ] {
+        let refused = place.run(&["cat", "--opt", command, &format!("{location}/file")]).refused(1);
+        assert!(refused.contains(expected), "{refused}");
+    }
 }
 
 #[test]
@@ -127,6 +134,23 @@ fn what_the_server_does_not_attach_is_refused_and_named() {
     assert!(said.code != Some(0) && said.err.contains("nowhere"), "{}", said.err);
     let said = place.run(&["--opt", "aname=/nowhere", "ls", &format!("9p://127.0.0.1:{port}/")]);
     assert!(said.code != Some(0) && said.err.contains("attach to '/nowhere'"), "{}", said.err);
+    let unnamed = [&["-u", "USER", support::PROGRAM][..], &["--opt", "aname=/nowhere", "ls"]].concat();
+    let said = place.run_as("env", &[&unnamed[..], &[&format!("9p://127.0.0.1:{port}/")]].concat());
+    assert!(said.err.contains("does not let the user 0 attach to"), "{}", said.err);
+    let said = place.run(&["--opt", "aname=/x", "ls", "9p://127.0.0.1:1/"]);
+    assert!(
+        said.code != Some(0) && !said.err.contains("attach") && said.err.contains("refused"),
+        "{}",
+        said.err
+    );
+    for dialect in ["9p2000", "9p2000.u"] {
+        let said = place.run(&["--opt", &format!("dialect={dialect}"), "ls", &far.location("")]);
+        assert!(
+            said.code != Some(0) && said.err.contains("the server speaks 9P2000.L and not that"),
+            "{}",
+            said.err
+        );
+    }
 }
 
 /// Close-to-open consistency: of a file that is opened no old part is read beside a new one.

@@ -231,3 +231,23 @@ fn what_cannot_be_served_at_is_refused_with_what_can() {
         assert!(said.code == Some(code) && said.err.contains(can), "{listen}: {}", said.err);
     }
 }
+
+#[test]
+fn what_is_no_client_at_standard_input_is_an_error() {
+    let place = Place::new();
+    fs::create_dir(place.at("tree")).unwrap();
+    for garbage in ["", "hi", "GET / HTTP/1.0", "SSH-2.0-OpenSSH_9.2"] {
+        let command = format!(
+            "printf '%s' '{garbage}' | {PROGRAM} serve wire --stdio tree | cat >/dev/null; exit ${{PIPESTATUS[1]}}"
+        );
+        let said = place.run_as("bash", &["-c", &command]);
+        assert!(said.code.is_some_and(|code| code != 0), "{garbage}: {}", said.err);
+        assert!(said.err.contains("does not speak Outrigger's protocol"), "{garbage}: {}", said.err);
+    }
+    let neither = place.run(&["serve", "wire", "tree"]);
+    assert!(
+        neither.code != Some(0)
+            && neither.err.contains("--stdio")
+            && neither.err.contains("--listen unix:PATH")
+    );
+}

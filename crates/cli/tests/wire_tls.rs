@@ -355,3 +355,33 @@ fn options_that_do_not_go_together_are_refused_with_what_is_needed() {
         assert!(said.contains(why), "{said}");
     }
 }
+
+#[test]
+fn the_certificates_that_the_manual_makes_let_a_client_in() {
+    if !has("openssl") {
+        return;
+    }
+    let manual = include_str!("../../../docs/SECURITY.md");
+    let (_, recipe) = manual.split_once("### Certificates for `serve wire`").unwrap();
+    let mut blocks = recipe.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let (made, used) = (blocks.next().unwrap(), blocks.next().unwrap());
+    let place = Place::new();
+    place.file("tree/in", "content");
+    place.run_as("sh", &["-ec", made]).ok();
+    let mut commands = used.lines();
+    let words = commands.next().unwrap().strip_prefix("outrigger ").unwrap();
+    let words = words.replace("0.0.0.0", "127.0.0.1:0").replace("/srv/tree", "tree");
+    let mut command = place.command(PROGRAM, &words.split(' ').collect::<Vec<_>>());
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let (first, hint) = (lines.next().unwrap(), lines.next().unwrap());
+    let _serving = Serving { process, said: Arc::default() };
+    let address = first.split(' ').next().unwrap();
+    let port = address.rsplit(':').next().unwrap();
+    assert!(hint.contains("cert=FILE,key=FILE,ca=FILE"), "{hint}");
+    let words = commands.next().unwrap().strip_prefix("outrigger ").unwrap();
+    let words = words.replace("wire://HOST/", &format!("wire://localhost:{port}/"));
+    assert_eq!(place.run(&words.split(' ').collect::<Vec<_>>()).ok(), "in\n");
+    let refused = place.run(&["ls", "--opt", "ca=ca.pem", &format!("wire://localhost:{port}/")]);
+    assert_ne!(refused.code, Some(0), "a client without a certificate");
+}

@@ -73,6 +73,17 @@ impl Inode {
         self.node() == other.node() && self.held.client.tree() == other.held.client.tree()
     }
 
+    /// Whether a directory is `above` once more, in which it was found: servers and damaged images may have one inside itself. It looks the same
+    /// then: the number alone is also that of the root of another file system, where a server does not tell these apart.
+    pub fn repeats(&self, above: &Inode) -> bool {
+        let looks = |attr: &Attr| {
+            (attr.ino, attr.dev, attr.mode, attr.uid, attr.gid, attr.nlink, attr.size, attr.mtime, attr.ctime)
+        };
+        let is_one_tree = self.held.client.tree() == above.held.client.tree();
+        self.is_same(above)
+            || is_one_tree && self.attr().ino != 0 && looks(self.attr()) == looks(above.attr())
+    }
+
     /// Whether both may be one file that is reached in two ways, one of them through a server: as far as size and time tell.
     pub fn may_be_same(&self, other: &Inode) -> bool {
         let is_remote = |inode: &Inode| inode.client().abilities().class == DriverClass::Network;

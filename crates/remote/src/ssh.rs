@@ -185,13 +185,24 @@ impl SshProcess {
         let why = otherwise.reason.unwrap_or_default();
         let cause = CAUSES.iter().find(|(words, _)| said.contains(words));
         let errno = cause.map_or(otherwise.errno, |(_, errno)| *errno);
+        // ssh begins some of its messages with its name.
+        let named = |said: String| match said.starts_with(&format!("{command}: ")) {
+            true => said,
+            false => format!("{command}: {said}"),
+        };
         errno.because(match (said.is_empty(), status) {
-            // ssh begins some of its messages with its name.
-            (false, _) if said.starts_with(&format!("{command}: ")) => said,
-            (false, _) => format!("{command}: {said}"),
+            (false, Some(status)) if cause.is_none() => format!("{} ({status})", named(said)),
+            (false, _) => named(said),
             (true, Some(status)) => format!("{why} ({command} ended with {status})"),
             (true, None) => why.to_string(),
         })
+    }
+
+    /// Leaves the process to itself: it ends with its streams, or else with this process.
+    pub fn stays(self) {
+        if let Some(mut process) = self.process {
+            tokio::spawn(async move { process.wait().await });
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! Colours are those of `ls`. Symbolic links are never followed.
 
 use crate::context::{Context, Place};
+use crate::descent::LOOP;
 use crate::format::colour::{Colours, Subject};
 use crate::format::glob::Glob;
 use crate::format::human::Unit;
@@ -19,7 +20,7 @@ use crate::run::Run;
 use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use outrigger_client::{Follow, Inode, Unreadable};
-use outrigger_core::{Clock, Error, FileKind, Name, Time};
+use outrigger_core::{Clock, Errno, Error, FileKind, Name, Time};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdout};
@@ -147,6 +148,7 @@ impl Leaf {
 
 /// A directory that is being drawn.
 struct Level {
+    inode: Inode,
     rest: vec::IntoIter<Leaf>,
     lengths: (usize, usize),
     /// Whether an object of JSON stands before.
@@ -260,7 +262,7 @@ impl<'c> Drawing<'c> {
         if self.json {
             self.output.write(&self.object(&name, &inode, 1)[..])?;
         }
-        self.enter(&mut levels, &place, &inode)?;
+        self.enter(&mut levels, &place, inode)?;
         let full = levels.iter().any(|level| !level.rest.as_slice().is_empty());
         self.report.directories += u64::from(full);
         while let Some(level) = levels.last_mut() {
@@ -307,7 +309,7 @@ impl<'c> Drawing<'c> {
         self.output.write(&line)?;
         let deeper = self.options.level.is_none_or(|most| levels.len() < most as usize);
         if directory && deeper {
-            return self.enter(levels, place, &inode);
+            return self.enter(levels, place, inode);
         }
         if self.json { self.output.write(b"}") } else { Ok(()) }
     }
@@ -319,9 +321,10 @@ impl<'c> Drawing<'c> {
     }
 
     /// Reads a directory whole: what is last has to be known, and what comes first.
-    fn enter(&mut self, levels: &mut Vec<Level>, place: &Place, inode: &Inode) -> Result<(), Failure> {
+    fn enter(&mut self, levels: &mut Vec<Level>, place: &Place, inode: Inode) -> Result<(), Failure> {
         let mut found = Vec::new();
-        match inode.entries() {
+        let is_loop = levels.iter().any(|level| inode.repeats(&level.inode));
+        match if is_loop { Err(Errno::ELOOP.because(LOOP)) } else { inode.entries() } {
             Ok(entries) => {
                 for item in entries {
                     match item {
@@ -347,7 +350,7 @@ impl<'c> Drawing<'c> {
             self.output.write(if found.is_empty() { b"" } else { b",\"contents\":[\n" })?;
         }
         let lengths = (place.path.len(), place.shown.len());
-        levels.push(Level { rest: found.into_iter(), lengths, started: false });
+        levels.push(Level { inode, rest: found.into_iter(), lengths, started: false });
         Ok(())
     }
 

@@ -173,3 +173,60 @@ fn wrong_arguments_are_named() {
     let misspelt = ["serve", "9p", "tree", "--listen", "0", "-o", "roo"];
     assert!(place.run(&misspelt).refused(1).contains("local has no option roo"));
 }
+
+#[test]
+fn a_server_is_used_as_it_is_by_root_and_tells_others_of_the_option() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("tree/in", "content");
+    let serving = Serving::ninep(&place, &["tree"]);
+    let at = format!("9p://localhost:{}/", serving.port);
+    assert_eq!(place.run(&["ls", &at]).ok(), "in\n");
+    assert_eq!(place.run(&["cat", &format!("{at}in")]).ok(), "content");
+    fs::set_permissions(place.at(""), PermissionsExt::from_mode(0o755)).unwrap();
+    for args in [["ls", &at], ["cat", &format!("{at}in")]] {
+        let asked = [&["--reuid=1001", "--clear-groups", PROGRAM][..], &args].concat();
+        let refused = place.run_as("setpriv", &asked);
+        assert!(refused.code != Some(0) && refused.err.contains("--insecure"), "{}", refused.err);
+    }
+}
+
+#[test]
+fn a_tree_that_is_not_exported_is_no_directory_and_those_below_a_name_are_found() {
+    let place = Place::new();
+    place.file("one/in", "one");
+    let serving = Serving::ninep(&place, &[&["--export", "/a/b=one"][..], &EVERYONE].concat());
+    for dialect in ["9p2000.L", "9p2000.u", "9p2000"] {
+        let option = format!("dialect={dialect}");
+        let run = |args: &[&str]| place.run(&[&["--opt", &option], args].concat());
+        assert_eq!(run(&["cat", &location(&serving, "/a/b/in")]).ok(), "one");
+        let nowhere = location(&serving, "/a/nosuch/in");
+        for args in [&["stat", &nowhere][..], &["cp", "-a", &nowhere, "copy"], &["du", &nowhere]] {
+            let refused = run(args);
+            assert_eq!(refused.code, Some(1), "{dialect} {args:?}: {}{}", refused.out, refused.err);
+            assert!(refused.err.contains("the server has no tree '/a/nosuch'"), "{}", refused.err);
+        }
+        run(&["stat", &location(&serving, "/a")]).ok();
+    }
+}
+
+#[test]
+fn a_user_whom_only_the_client_knows_is_told_of_by_the_server() {
+    let place = Place::new();
+    place.file("tree/in", "content");
+    let log = fs::File::create(place.at("log")).unwrap();
+    let args = [&["serve", "9p", "--listen", "127.0.0.1:0", "tree"][..], &EVERYONE].concat();
+    let mut command = place.command(PROGRAM, &args);
+    command.stderr(log);
+    let serving = Serving::of(command);
+    let list = |user: &str| {
+        let options = format!("dialect=9p2000,uname={user}");
+        place.run(&["--opt", &options, "ls", &location(&serving, "/")]).ok()
+    };
+    let said = || fs::read_to_string(place.at("log")).unwrap();
+    assert_eq!((list("root"), said()), ("in\n".to_owned(), String::new()));
+    assert_eq!(list("glenda"), "in\n");
+    assert!(said().contains("as 'glenda', whom this machine does not know"), "{}", said());
+}

@@ -20,7 +20,9 @@
 //! # What the protocol cannot do
 //!
 //! * A connection that is lost takes its fids, open files and locks with it. After a restart clients attach again.
-//! * In 9P2000 a symbolic link is a file that cannot be opened, and there are no locks, extended attributes and hard links.
+//! * In 9P2000 there is no form for symbolic links: one is shown as a file that cannot be opened; and there are no locks, extended attributes
+//!   and hard links.
+//! * In 9P2000 a client has one user, by name, for all that it does. One whom this machine does not know is the anonymous user, which is logged.
 //! * Nothing is encrypted, and there is no login.
 #![forbid(unsafe_code)]
 

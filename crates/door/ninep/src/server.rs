@@ -86,6 +86,8 @@ pub(crate) struct Refusals {
     network: Seldom,
     port: Seldom,
     pub(crate) export: Seldom,
+    /// A user who was not refused, and is nobody here.
+    pub(crate) user: Seldom,
 }
 
 /// What all connections share.

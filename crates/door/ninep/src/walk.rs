@@ -9,7 +9,8 @@ use crate::users::Who;
 use outrigger_core::ops::{GetAttr, Lookup, Parent, Walk};
 use outrigger_core::reply::Entry;
 use outrigger_core::{Credentials, Cx, Errno, FileKind, Name, Node, Result};
-use outrigger_proto_ninep::{List, NO_FID, Qid, Rattach, Reply, Rwalk, Tattach, Text, Twalk};
+use outrigger_proto_ninep::{List, NO_FID, NO_UID, Qid, Rattach, Reply, Rwalk, Tattach, Text, Twalk};
+use outrigger_toolkit_serve::Squash;
 use std::sync::Arc;
 
 /// How far a walk has come.
@@ -41,6 +42,12 @@ fn place<'a, 'b>(exports: &'a [Arc<Export>], path: &'b [u8]) -> Option<(&'a Arc<
     Some((export, names[depth..].to_vec()))
 }
 
+/// Whether a tree is exported by a name that begins with `path`: clients that do not know the names of trees try those of a path one by one.
+fn is_above(exports: &[Arc<Export>], path: &[u8]) -> bool {
+    let above: Vec<&[u8]> = names(path).collect();
+    exports.iter().any(|export| names(export.name.as_bytes()).collect::<Vec<_>>().starts_with(&above))
+}
+
 fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
@@ -58,10 +65,25 @@ impl Asking {
                 let (at, path) = (&client.at, call.aname.escape_ascii());
                 tracing::warn!("{at} was refused: nothing is exported as '{path}'{more}");
             }
-            return Err(Errno::ENOENT.because("nothing is exported by that name"));
+            return Err(match is_above(&shared.exports, &call.aname) {
+                true => Errno::EPERM.because("only what is below it is exported"),
+                false => Errno::ENOENT.because("nothing is exported by that name"),
+            });
         };
         shared.enter(client, export)?;
         let who = Arc::new(Who::attaching(&call, &client.at, &export.callers, &*shared.users)?);
+        if who.is_anonymous
+            && export.callers.squash != Squash::All
+            && call.n_uname.is_none_or(|uid| uid == NO_UID)
+            && shared.users.by_name(&call.uname).is_none()
+            && let Some(more) = shared.refusals.user.due()
+        {
+            let (at, name, dialect) = (&client.at, call.uname.escape_ascii(), self.session.dialect.name());
+            tracing::warn!(
+                "{at} attaches by {dialect} as '{name}', whom this machine does not know: all that it does is done as the anonymous \
+                 user (in {dialect} a client has one user, by name){more}"
+            );
+        }
         // As the superuser: whether the client's users may use what is there, each request decides.
         let cx = self.cx(&Credentials::ROOT);
         let (attr, at) = self.descend(&cx, export, who, &names).await?;

@@ -57,6 +57,15 @@ enum Broken {
     Stuck,
     #[error("it did not begin within {} s", BEGINNING.as_secs())]
     Silent,
+    #[error("it does not speak Outrigger's protocol: it ends before it has said which version it speaks")]
+    Unsaid,
+}
+
+impl Broken {
+    /// Whether the other side is no client of ours, or one that is damaged; others leave, or get stuck.
+    fn is_nonsense(&self) -> bool {
+        !matches!(self, Broken::Io(_) | Broken::Stuck)
+    }
 }
 
 /// A connection.
@@ -73,7 +82,10 @@ struct Connection {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve<R, W>(shared: Arc<Shared>, reader: R, writer: W, address: String)
+///
+/// # Errors
+/// `EPROTO` where the other side has said what no client says.
+pub(crate) async fn serve<R, W>(shared: Arc<Shared>, reader: R, writer: W, address: String) -> Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -113,13 +125,20 @@ where
         }
         Err(error) => Err(error),
     };
-    match outcome {
+    match &outcome {
         Ok(()) => tracing::debug!(%address, "the client has closed the connection"),
         Err(error) => tracing::info!(%address, %error, "the connection ends"),
     }
     member.out.end();
     // It ends when what is in line was taken, or nothing is taken for long.
     let _ = writing.await;
+    match outcome {
+        Err(error) if error.is_nonsense() => Err(Errno::EPROTO.because(match error {
+            Broken::Refused(error) => error.why().to_string(),
+            error => error.to_string(),
+        })),
+        _ => Ok(()),
+    }
 }
 
 /// Agrees with the client on what can be said; the operations that it may ask for.
@@ -130,7 +149,10 @@ async fn begin(
 ) -> Result<OpSet, Broken> {
     member.out.send(peer::greeting().to_vec(), Holds::new());
     let mut theirs = [0; 6];
-    reader.read_exact(&mut theirs).await?;
+    match reader.read_exact(&mut theirs).await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(Broken::Unsaid),
+        read => read?,
+    };
     peer::check_greeting(&theirs)?;
     let first = frame(reader, FIRST_MAX).await?;
     let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;

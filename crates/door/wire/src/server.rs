@@ -117,8 +117,8 @@ impl Server {
     /// is dropped: see [`Server::close`].
     ///
     /// # Errors
-    /// When they are neither.
-    pub async fn serve(&self, input: OwnedFd, output: OwnedFd) -> io::Result<()> {
+    /// When they are neither; `EPROTO` where the other side has said what no client says.
+    pub async fn serve(&self, input: OwnedFd, output: OwnedFd) -> Result<()> {
         let (reader, writer) = (descriptors::reader(input)?, descriptors::writer(output)?);
         self.serve_stream(reader, writer, "standard input").await
     }
@@ -126,8 +126,8 @@ impl Server {
     /// The same for a client at the other end of a stream, which messages call `address`.
     ///
     /// # Errors
-    /// When the runtime is ending.
-    pub async fn serve_stream<R, W>(&self, reader: R, writer: W, address: &str) -> io::Result<()>
+    /// When the runtime is ending; `EPROTO` where the other side has said what no client says.
+    pub async fn serve_stream<R, W>(&self, reader: R, writer: W, address: &str) -> Result<()>
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
@@ -135,10 +135,11 @@ impl Server {
         let permit = Arc::clone(&self.connections).acquire_owned().await;
         let (shared, address) = (Arc::clone(&self.shared), address.to_owned());
         let served = tokio::spawn(async move {
-            connection::serve(shared, reader, writer, address).await;
+            let served = connection::serve(shared, reader, writer, address).await;
             drop(permit);
+            served
         });
-        served.await.map_err(io::Error::other)
+        served.await.map_err(io::Error::other)?
     }
 
     /// Serves all who connect to a socket of this machine, until the future is dropped. Connections stay until [`Server::close`].
@@ -184,7 +185,8 @@ impl Server {
         };
         let shared = Arc::clone(&self.shared);
         Some(async move {
-            connection::serve(shared, reader, writer, address).await;
+            // What became of it is in the log: there may be other clients.
+            let _ = connection::serve(shared, reader, writer, address).await;
             drop(permit);
         })
     }

@@ -51,6 +51,12 @@ impl Inner {
         match self.files.get(node) {
             Some(known) if known.kind != FileKind::Directory => return Err(Errno::ENOTDIR.into()),
             Some(known) if is_above(&known) => {
+                if node == Node::ROOT
+                    && let Some(refused) =
+                        self.refusal(self.own_user(), b"").filter(|error| error.errno == Errno::EACCES)
+                {
+                    return Err(refused);
+                }
                 let why = "the server does not tell what trees it has: name one, or a directory in one, after the host";
                 return Err(Errno::EACCES.because(why));
             }

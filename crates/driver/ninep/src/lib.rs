@@ -47,7 +47,7 @@
 //! | users and groups | numbers | numbers | names: `uname` is the user here, others those of this system's user database, a number, or nobody |
 //! | changing the owner | yes | yes | `EPERM`; the group by its name |
 //! | requests are made as | each user, as root | each user, as root | one user |
-//! | times | nanoseconds | seconds, from 1970 to 2106 | the same; the time of access is the server's |
+//! | times | nanoseconds | seconds, from 1970 to 2106: `cp -a` and others lose the fraction without a word | the same; the time of access is the server's |
 //! | numbers of links, times of the last change of attributes | yes | 1; that of the content | as 9P2000.u |
 //! | renaming between directories | yes | `EXDEV` | `EXDEV` |
 //! | extended attributes, locks at the server, size of the file system | yes | no | no |
@@ -67,7 +67,9 @@
 //!
 //! A server that attaches to the empty name has one tree, and paths are paths in it. Otherwise a path begins with the name of a tree:
 //! the shortest beginning that the server attaches to. Directories above that can be passed but not listed, since the protocol
-//! does not tell what trees there are. `aname=NAME` names the tree, and paths are paths in it.
+//! does not tell what trees there are: a server that answers `ENOENT` has nothing by that name nor below it, and one that answers
+//! `EACCES` does not let this user in. Others, such as diod, answer `EPERM` in either case. `aname=NAME` names the tree, and paths are paths in it.
+//! As root a port below 1024 is used, which is what `outrigger serve 9p` takes without `--insecure`.
 //!
 //! # When the connection is lost
 //!

@@ -7,12 +7,13 @@ use crate::options::{Options, Where};
 use crate::wire::{Fault, Session, Terms};
 use outrigger_core::{Cx, Errno, Error, Name, OpCode, Result, lock};
 use outrigger_proto_ninep::{Dialect, Text};
-use outrigger_toolkit_remote::{Authority, SshProcess, Stream, connect_tcp, repeated, within};
+use outrigger_toolkit_remote::{Authority, Carrier, SshProcess, Stream, connect_reserved, repeated, within};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -61,6 +62,11 @@ impl Place {
         Ok((Place::Tcp { host: server.host, port: server.port.unwrap_or(PORT) }, server.user))
     }
 
+    /// Whether it is on this machine for sure, and no port is asked for.
+    fn is_local(&self) -> bool {
+        matches!(self, Place::Unix(_))
+    }
+
     /// As a LOCATION has it.
     pub(crate) fn shown(&self) -> String {
         match self {
@@ -87,23 +93,34 @@ impl Line {
 #[derive(Default)]
 pub(crate) struct Trees {
     attached: HashSet<Vec<u8>>,
-    /// By whom, and until when it is not asked again.
-    refused: HashMap<(u32, Vec<u8>), Instant>,
+    /// By whom, until when it is not asked again, and what the server has answered.
+    refused: HashMap<(u32, Vec<u8>), (Instant, Error)>,
 }
 
 impl Trees {
     /// Whether a user need not ask for the tree of this name: that was refused a moment ago, or there is a tree below.
     fn has_none(&self, uid: u32, aname: &[u8]) -> bool {
-        let is_above = |tree: &Vec<u8>| tree.strip_prefix(aname).is_some_and(|rest| rest.starts_with(b"/"));
         let refused = self.refused.get(&(uid, aname.to_vec()));
-        refused.is_some_and(|until| Instant::now() < *until) || self.attached.iter().any(is_above)
+        refused.is_some_and(|(until, _)| Instant::now() < *until) || self.is_above(aname)
     }
 
-    fn refuses(&mut self, uid: u32, aname: Vec<u8>) {
+    /// Whether there is a tree below this name.
+    fn is_above(&self, aname: &[u8]) -> bool {
+        let is_below = |tree: &Vec<u8>| tree.strip_prefix(aname).is_some_and(|rest| rest.starts_with(b"/"));
+        self.attached.iter().any(is_below)
+    }
+
+    fn refuses(&mut self, uid: u32, aname: Vec<u8>, error: Error) {
         if self.refused.len() >= REFUSED_MAX {
             self.refused.clear();
         }
-        self.refused.insert((uid, aname), Instant::now() + REFUSED);
+        self.refused.insert((uid, aname), (Instant::now() + REFUSED, error));
+    }
+
+    /// Why a user has nothing by this name, nor below it, as far as the server tells: others, as diod, answer `EPERM` in either case.
+    fn refusal(&self, uid: u32, aname: &[u8]) -> Option<&Error> {
+        let (_, error) = self.refused.get(&(uid, aname.to_vec())).filter(|_| !self.is_above(aname))?;
+        matches!(error.errno, Errno::ENOENT | Errno::EACCES).then_some(error)
     }
 }
 
@@ -156,19 +173,31 @@ impl Inner {
         let limit = options.timeout;
         self.runtime.spawn(Box::pin(async move {
             let dial = async || {
-                let mut refused = Errno::EPROTO.because("there is no dialect to ask for");
+                let mut refused = (Errno::EPROTO.because("there is no dialect to ask for"), None);
                 for at in 0..terms.offers.len() {
                     let spawn = |connection| runtime.spawn(Box::pin(until_lost(connection, Arc::clone(&me))));
+<<<<<<< ours
                     let stream = stream(&place, &options).await?;
                     match Session::start(stream, (limit, &runtime), (&terms, at), spawn).await? {
                         Ok(session) => {
+=======
+                    let (stream, program) = reach(&place, &options).await?;
+                    match Session::start(stream, limit, (&terms, at), spawn).await {
+                        Ok(Ok(session)) => {
+                            program.into_iter().for_each(SshProcess::stays);
+>>>>>>> theirs
                             dialect.get_or_init(|| session.dialect);
                             return Ok(session);
                         }
-                        Err(error) => refused = error,
+                        Ok(Err(error)) => refused = (error, program),
+                        Err(error) => return Err(ended(error, program).await),
                     }
                 }
-                Err(refused)
+                let refused = ended(refused.0, refused.1).await;
+                match (options.dialect, dialect.get()) {
+                    (Some(wanted), None) => Err(unspoken(&place, &options, (wanted, &terms), refused).await),
+                    _ => Err(refused),
+                }
             };
             let dialed = outage.connect(limit, dial).await;
             *lock(&present) =
@@ -270,34 +299,62 @@ impl Inner {
                     return Ok(Some((root, rest(end)?)));
                 }
                 Err(lost @ Fault::Lost(_)) => return Err(lost),
-                Err(_) => lock(&self.trees).refuses(uid, aname),
+                Err(Fault::Known(error)) => lock(&self.trees).refuses(uid, aname, error),
+                Err(Fault::Refused(never)) => match never {},
             }
         }
-        Ok(None)
+        // The root may be passed: other paths may be let in.
+        match ends().last().and_then(|(_, aname)| self.refusal(uid, &aname)) {
+            Some(refused) => Err(Fault::Known(refused)),
+            None => Ok(None),
+        }
+    }
+
+    /// The error for a user who has nothing by the name of a tree, nor below it, if the server tells so.
+    pub(crate) fn refusal(&self, uid: u32, aname: &[u8]) -> Option<Error> {
+        let error = lock(&self.trees).refusal(uid, aname)?.clone();
+        Some(self.refused(uid, aname, &error))
+    }
+
+    /// The error for a tree that the server does not let a user attach to.
+    fn refused(&self, uid: u32, aname: &[u8], error: &Error) -> Error {
+        let (name, why) = (aname.escape_ascii(), error.why());
+        if error.errno == Errno::ENOENT {
+            return error.errno.because(format!("the server has no tree '{name}'"));
+        }
+        let who = match &*self.uname {
+            "" => format!("the user {uid}"),
+            uname => format!("{uname} (user {uid})"),
+        };
+        let is_low = self.own_uid == 0 || self.place.is_local() || !self.options.command.is_empty();
+        let port = match error.errno {
+            Errno::EACCES if !is_low => {
+                "; it may take ports below 1024 only, as `outrigger serve 9p` does without --insecure: root has such a port"
+            }
+            _ => "",
+        };
+        error.errno.because(format!("the server does not let {who} attach to '{name}': {why}{port}"))
     }
 
     /// Whether the server has one tree that needs no name: otherwise paths begin with the name of one.
     pub(crate) async fn find_aname(&self) -> Result<Option<Vec<u8>>> {
-        if let Some(aname) = &self.options.aname {
-            let found = self.with(self.own_user(), |session| async move {
-                session.root(self.own_user(), &self.uname, aname.as_bytes()).await
-            });
-            let refused = |error: Error| {
-                let why = error.why();
-                error
-                    .errno
-                    .because(format!("the server does not let {} attach to '{aname}': {why}", self.uname))
-            };
-            return found.await.map(|_| Some(aname.clone().into_bytes())).map_err(refused);
-        }
-        self.with(self.own_user(), |session| async move {
-            match session.root(self.own_user(), &self.uname, b"").await {
-                Ok(_) => Ok(Some(Vec::new())),
-                Err(Fault::Known(_)) => Ok(None),
+        let uid = self.own_user();
+        let aname = self.options.aname.as_deref().unwrap_or_default().as_bytes();
+        let attached = self.with(uid, |session| async move {
+            match session.root(uid, &self.uname, aname).await {
+                Ok(_) => Ok(Ok(())),
+                Err(Fault::Known(error)) => Ok(Err(error)),
                 Err(lost) => Err(lost),
             }
-        })
-        .await
+        });
+        match attached.await? {
+            Ok(()) => Ok(Some(aname.to_vec())),
+            Err(error) if self.options.aname.is_some() => Err(self.refused(uid, aname, &error)),
+            Err(error) => {
+                lock(&self.trees).refuses(uid, Vec::new(), error);
+                Ok(None)
+            }
+        }
     }
 
     /// The user of what is not asked for by anyone.
@@ -328,31 +385,71 @@ async fn lock_again(me: &Me) {
     }
 }
 
-async fn stream(place: &Place, options: &Options) -> Result<Box<dyn Stream>> {
+/// A new connection, and the program at its other end if there is one.
+async fn reach(place: &Place, options: &Options) -> Result<(Box<dyn Stream>, Option<SshProcess>)> {
     let limit = options.timeout;
     if !options.command.is_empty() {
-        return Ok(Box::new(started(&options.command)?));
+        let (stream, program) = started(&options.command)?;
+        return Ok((Box::new(stream), Some(program)));
     }
-    Ok(match place {
-        Place::Tcp { host, port } => Box::new(connect_tcp(host, *port, limit).await?),
+    let stream: Box<dyn Stream> = match place {
+        // Servers may take clients only that the superuser of their machine has started.
+        Place::Tcp { host, port } => {
+            Box::new(connect_reserved(host, *port, limit, &AtomicU16::default()).await?)
+        }
         Place::Unix(path) => {
             let connect = UnixStream::connect(path);
             Box::new(within(limit, format!("connecting to {}", path.display()), connect).await?)
         }
-    })
+    };
+    Ok((stream, None))
+}
+
+/// The error of a connection on which nothing could be agreed, with what its program has said at last.
+async fn ended(error: Error, program: Option<SshProcess>) -> Error {
+    match program {
+        Some(program) => Box::new(program).last_words(error).await,
+        None => error,
+    }
+}
+
+/// The error for a server that does not speak the dialect which the user wants, with the one that it would speak.
+async fn unspoken(
+    place: &Place,
+    options: &Options,
+    (wanted, terms): (Dialect, &Terms),
+    refused: Error,
+) -> Error {
+    let others: Vec<Dialect> = dialect::ALL.into_iter().filter(|other| *other != wanted).collect();
+    let terms = Terms { offers: others, people: Arc::clone(&terms.people) };
+    for at in 0..terms.offers.len() {
+        let Ok((stream, _program)) = reach(place, options).await else { break };
+        // It is dropped before it asks for anything: there is nothing to run.
+        match Session::start(stream, options.timeout, (&terms, at), drop).await {
+            Ok(Ok(session)) => {
+                let (wanted, spoken) = (wanted.name(), session.dialect.name());
+                return Errno::EPROTO.because(format!(
+                    "dialect={wanted}: the server speaks {spoken} and not that; leave the option out"
+                ));
+            }
+            Ok(Err(_)) => {}
+            // One that is silent would be waited for again.
+            Err(_) => break,
+        }
+    }
+    refused
 }
 
 /// Starts a program, whose standard input and output are the other end of what is returned.
-fn started(command: &[OsString]) -> Result<UnixStream> {
+fn started(command: &[OsString]) -> Result<(UnixStream, SshProcess)> {
     let (stream, theirs) = UnixStream::pair()?;
     let theirs = theirs.into_std()?;
     theirs.set_nonblocking(false)?;
     let theirs = OwnedFd::from(theirs);
-    let streams = [theirs.try_clone()?.into(), theirs.into(), Stdio::inherit()];
-    let (mut process, _) = SshProcess::spawn(command, streams)?;
-    // It ends with the stream, or else with this process.
-    tokio::spawn(async move { process.wait().await });
-    Ok(stream)
+    let streams = [theirs.try_clone()?.into(), theirs.into(), Stdio::piped()];
+    let (mut process, name) = SshProcess::spawn(command, streams)?;
+    let errors = process.stderr.take().ok_or(Errno::EIO)?;
+    Ok((stream, SshProcess::new(Some(process), errors, name)))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ impl Layer for ReadOnly {
     }
 
     fn refusal(&self, request: &Request) -> Option<Error> {
-        request.needs_changeable().then(|| Errno::EROFS.because("the layer readonly refuses changes"))
+        request.needs_changeable().then(|| Errno::EROFS.because("this tree was opened for reading only"))
     }
 
     fn abilities(&self, below: Abilities) -> Abilities {

@@ -414,11 +414,11 @@ impl Differ<'_> {
 
 /// Whether the new pair repeats one it is in, as symbolic links can make it.
 fn loops(frames: &[Frame], below: &Frame) -> bool {
-    let same = |a: &Side, b: &Side| match (&a.inode, &b.inode) {
-        (Some(a), Some(b)) => a.is_same(b),
-        (a, b) => a.is_none() && b.is_none(),
+    let repeats = |above: &Side, below: &Side| match (&above.inode, &below.inode) {
+        (Some(above), Some(below)) => below.repeats(above),
+        (above, below) => above.is_none() && below.is_none(),
     };
-    frames.iter().any(|frame| same(&frame.left, &below.left) && same(&frame.right, &below.right))
+    frames.iter().any(|frame| repeats(&frame.left, &below.left) && repeats(&frame.right, &below.right))
 }
 
 fn kind_of(side: &Side) -> &'static str {

@@ -177,7 +177,7 @@ impl Lister<'_> {
         let mut next = Some((inode, true));
         loop {
             if let Some((inode, operand)) = next.take() {
-                if levels.iter().any(|level| level.inode.node() == inode.node()) {
+                if levels.iter().any(|level| inode.repeats(&level.inode)) {
                     let shown = for_message(place.shown.as_bytes());
                     self.complain(
                         Status::Serious,

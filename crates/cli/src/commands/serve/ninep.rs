@@ -33,6 +33,9 @@ const NAMES: usize = 4096;
 /// 9P2000.L is for Linux, 9P2000 for Plan 9, and 9P2000.u between the two: the client chooses. What to type at a client with Linux is
 /// printed for each export, which a client attaches to by its PATH (aname). Refused clients are named on standard error.
 ///
+/// A client with 9P2000 has one user, by a name: one whom this machine does not know is the anonymous user, which is said on standard
+/// error. It sees symbolic links as files that cannot be opened.
+///
 /// Clients that mount need the superuser's port (privport), or --insecure here. A client that has lost its connection mounts again.
 #[derive(Debug, Args)]
 #[command(

@@ -11,7 +11,7 @@ use crate::messages::output_failed;
 use crate::status::Failure;
 use crate::trees;
 use clap::Args;
-use outrigger_core::{Credentials, Groups};
+use outrigger_core::{Credentials, Errno, Error, Groups};
 use outrigger_door_wire::{ALPN, Acceptor, Options, PORT, Server, Terms};
 use outrigger_guard::tell_manager;
 use rustix::net::listen;
@@ -42,7 +42,7 @@ pub struct Wire {
     /// Listen at a socket of this machine, as in unix:/run/user/1000/tree, to which only its user may connect; chmod(1) lets others in. Or
     /// at this address, port, or both, for clients that show a certificate: wire://HOST/PATH. A port alone is one of 127.0.0.1, an
     /// address alone has port 4564; port 0 takes any that is free.
-    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", value_parser = listen_at, required_unless_present = "stdio")]
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", value_parser = listen_at)]
     listen: Option<Listen>,
     #[command(flatten)]
     tls: Tls,
@@ -123,6 +123,12 @@ fn listen_at(text: &str) -> Result<Listen, String> {
 impl Wire {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         context.options().allow("serve", &self.options, "")?;
+        if self.listen.is_none() && !self.stdio {
+            return Err(Failure::serious(
+                "name where clients are: --listen unix:PATH, --listen ADDRESS:PORT, or --stdio for one at the other end of standard input \
+                 and output",
+            ));
+        }
         let terms = self.tls.terms(matches!(self.listen, Some(Listen::Tcp(_))))?;
         logging::start_by_default(MESSAGES);
         context.trees.runtime.serve();
@@ -179,9 +185,8 @@ impl Wire {
         serving: Options,
         (at, acceptor): (&Listen, Option<Acceptor>),
     ) -> Result<(), Failure> {
-        let cannot = |error: io::Error| {
-            Failure::new(format!("cannot listen at {at}: {}", outrigger_core::Error::from(error)))
-        };
+        let cannot =
+            |error: io::Error| Failure::new(format!("cannot listen at {at}: {}", Error::from(error)));
         let (socket, _named) = at.socket().map_err(cannot)?;
         listen(&socket, BACKLOG).map_err(|errno| cannot(errno.into()))?;
         context.trees.runtime.handle().block_on(async {
@@ -213,7 +218,7 @@ impl Wire {
             Listen::Tcp(at) => format!("wire://{}:{}/", host(at.ip()), at.port()),
             Listen::Unix(_) => format!("wire:{address}"),
         };
-        let options = if matches!(at, Listen::Tcp(_)) { "--opt cert=FILE,key=FILE " } else { "" };
+        let options = if matches!(at, Listen::Tcp(_)) { "--opt cert=FILE,key=FILE,ca=FILE " } else { "" };
         let line = match context.json {
             true => json!({ "address": address, "location": location, "open": open }).to_string(),
             false => format!("{address} serves {location}\n    outrigger {options}ls {open}"),
@@ -238,18 +243,21 @@ fn directory(location: &OsString) -> Option<PathBuf> {
 
 /// Serves the client at the other end of standard input and output.
 fn stdio(context: &Context, serving: Options) -> Result<(), Failure> {
-    let wrong = |error: io::Error| {
+    let wrong = |error: Error| {
         Failure::serious(format!(
-            "--stdio serves a program at the other end of pipes, such as ssh, and this is something else: {}",
-            outrigger_core::Error::from(error)
+            "--stdio serves a program at the other end of pipes, such as ssh, and this is something else: {error}"
         ))
     };
     let streams = io::stdin().as_fd().try_clone_to_owned();
     let streams = streams.and_then(|input| Ok((input, io::stdout().as_fd().try_clone_to_owned()?)));
-    let (input, output) = streams.map_err(wrong)?;
+    let (input, output) = streams.map_err(|error| wrong(error.into()))?;
     context.trees.runtime.handle().block_on(async {
         let server = Server::new(serving).map_err(|error| Failure::serious(error.to_string()))?;
         match context.cancel.unless_raised(server.serve(input, output)).await {
+            Some(Err(error)) if error.errno == Errno::EPROTO => {
+                let why = error.why();
+                Err(Failure::serious(format!("--stdio: what is at the other end cannot be served: {why}")))
+            }
             Some(served) => served.map_err(wrong),
             None => {
                 // What has begun is finished.

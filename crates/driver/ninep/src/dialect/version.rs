@@ -46,7 +46,10 @@ fn understood(answer: &Bytes, offers: &[Dialect], at: usize) -> Result<Result<Ag
     // No field of these replies depends on the dialect but the number of an error, which is behind what is wanted of it.
     let (version, msize) = match Reply::decode(answer, Dialect::Plain) {
         Ok((_, Reply::Rversion(Rversion { msize, version }))) => (version, msize),
-        Ok((_, Reply::Rlerror(Rlerror { ecode }))) => return Ok(Err(convert::error(ecode))),
+        Ok((_, Reply::Rlerror(Rlerror { ecode }))) => {
+            let (asked, why) = (offers[at].name(), convert::error(ecode));
+            return Ok(Err(odd(format!("the server answers '{}' when asked for {asked}", why.why()))));
+        }
         Ok((_, Reply::Rerror(Rerror { ename, .. }))) => {
             return Ok(Err(odd(format!("the server says '{}'", shown(&ename)))));
         }

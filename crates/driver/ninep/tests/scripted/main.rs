@@ -4,6 +4,7 @@
 mod dialects;
 mod late;
 mod made;
+mod refused;
 mod server;
 
 use bytes::Bytes;
