@@ -9,8 +9,8 @@ use clap::Parser;
 ///
 /// A LOCATION names a file or directory of a tree: PATH on this machine, HOST:PATH or USER@HOST:PATH on an SSH server, SCHEME://HOST/PATH on
 /// another server, mem:/PATH and the like, NAME:REST::/PATH in the tree REST of the program that `--driver-program NAME=COMMAND` names.
-/// FILE::/PATH is in the tree that a file holds, an archive or a disk image, as in `backup.tar.zst::/etc`, `HOST:old.zip::/` and
-/// `disk.img::/p1/etc`. `outrigger drivers` lists the kinds of trees and their options.
+/// FILE::/PATH is in the tree that a file holds, an archive or a disk image, as in `backup.tar.zst::/etc`, `HOST:old.zip::/`,
+/// `disk.img::/p1/etc` and `backup.tar.zst::/disk.img::/p1/etc`. `outrigger drivers` lists the kinds of trees and their options.
 #[derive(Debug, Parser)]
 #[command(name = "outrigger", version, infer_subcommands = false, disable_help_flag = true)]
 pub struct Cli {

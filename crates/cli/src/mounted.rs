@@ -98,6 +98,10 @@ impl Job {
         let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
         let tree = trees::mountable(&context.trees, &mount.source, &others, keep.as_ref());
         let tree = tree.map_err(|failure| with_similar_option(failure, &others))?;
+        let (seat, keep) = match context.trees.do_end() {
+            true => (mount.without_successor(seat)?, None),
+            false => (seat, keep),
+        };
         // What the permission bits allow to others only the server knows; with other users about, they are all there is.
         options.default_permissions &= !tree.one_user || options.allow_other || wants_checks(mount);
         options.lock_buffers |= seat.as_ref().is_some_and(|seat| seat.is_guarded());

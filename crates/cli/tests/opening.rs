@@ -48,15 +48,6 @@ fn options_reach_the_host_of_an_archive() {
 }
 
 #[test]
-fn inspect_says_that_it_reads_images_of_this_machine_only() {
-    let place = Place::new();
-    for location in ["mem:disk.img", "host:disk.img"] {
-        let said = place.run(&["inspect", location]).refused(1);
-        assert!(said.contains("only images that are files of this machine are inspected"), "{said}");
-    }
-}
-
-#[test]
 fn help_that_cannot_be_printed_is_a_failure() {
     let place = Place::new();
     for words in [&["--help"][..], &["ls", "--help"], &["--version"]] {

@@ -19,6 +19,8 @@ pub struct Arguments {
     pub control: Option<u64>,
     /// `image=FD`: the image, open for reading or, with `write=1`, for both; a file system of memory has none.
     pub image: Option<File>,
+    /// `served=BYTES`: the image is no file, but a connection at which its bytes are asked for: how many there are.
+    pub served: Option<u64>,
     /// `format=FORM`: what the image is, and `backing=FORM,...` what the files are that it needs beside its own; they
     /// arrive at the socket ahead of everything else. Without, its bytes are the disk's.
     pub forms: Vec<Form>,
@@ -98,6 +100,7 @@ impl Arguments {
             log,
             control: number("control")?,
             image,
+            served: number("served")?,
             forms: match text("format") {
                 None => vec![Form::Raw],
                 Some(own) => forms(&[own, text("backing").unwrap_or_default()].join(&b','))?,

@@ -33,6 +33,7 @@ mod removed;
 mod ring;
 mod sandbox;
 mod serve;
+mod served;
 mod socket;
 mod source;
 mod task;
@@ -115,9 +116,13 @@ fn keep_log(log: Option<File>, place: Option<u64>) -> io::Result<Option<Arc<Cont
 
 fn run(arguments: Arguments) -> io::Result<()> {
     let Arguments { socket, log, control, image, start, size, flash, write, kind, options, .. } = arguments;
-    let Arguments { memory, files, patience, sandbox, io, forms, devices, .. } = arguments;
+    let Arguments { memory, files, patience, sandbox, io, forms, devices, served, .. } = arguments;
     let control = keep_log(log, control.filter(|_| write))?;
-    let image = image.map(|image| Arrived::with_files(image, forms, &io, write, &socket)).transpose()?;
+    let image = image.map(|image| match served {
+        Some(size) => Ok(Arrived::served(image, size, forms)),
+        None => Arrived::with_files(image, forms, &io, write, &socket),
+    });
+    let image = image.transpose()?;
     let others = devices::receive(devices, &io, write, &socket)?;
     if sandbox {
         isolation::enter()?;

@@ -2,6 +2,7 @@
 //! What the disk of an image is in: a file as it is, or an image of another form with the files it needs.
 
 use crate::disk::{Image, punch};
+use crate::served::Served;
 use crate::socket;
 use crate::transfer::{self, Buffered, Transfer};
 use outrigger_proto_disk::form::{self, Form};
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct ImageFile {
     pub file: File,
     transfer: Box<dyn Transfer>,
-    /// Whether it is a block device, which neither grows nor gets holes.
+    /// Whether it is a block device or served, which neither grows nor gets holes.
     pub device: bool,
     size: AtomicU64,
 }
@@ -113,6 +114,16 @@ impl Arrived {
         let image = ImageFile::new(file)?;
         let transfer = transfer::named(io, &image.file, write)?;
         Ok(Arrived { image: ImageFile { transfer, ..image }, forms, files })
+    }
+
+    /// An image whose bytes are asked for at this connection: it needs no other file, and is only read.
+    pub fn served(connection: File, size: u64, forms: Vec<Form>) -> Self {
+        let (transfer, size) = (Box::new(Served::default()), AtomicU64::new(size));
+        Arrived {
+            image: ImageFile { file: connection, transfer, device: true, size },
+            forms,
+            files: Vec::new(),
+        }
     }
 
     /// The same, where the files it needs arrive at the socket.

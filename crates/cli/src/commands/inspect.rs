@@ -9,10 +9,11 @@ use crate::messages::record;
 use crate::output::Output;
 use crate::run::Run;
 use crate::status::{Failure, Status};
+use crate::trees;
 use clap::Args;
 use outrigger_core::Error;
 use outrigger_driver_archive::{Format, Source, detect, unserved};
-use outrigger_driver_kernel::{Inspection, Piece, Table, Volume};
+use outrigger_driver_kernel::{Inspection, Piece, Table, Volume, inspect_served};
 use outrigger_host::HostFile;
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
@@ -25,7 +26,7 @@ use std::sync::Arc;
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
 pub struct Inspect {
-    /// Disk images and block devices of the host.
+    /// Disk images and block devices; images also in other trees.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<OsString>,
 }
@@ -37,7 +38,7 @@ impl Run for Inspect {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut output = Output::new(context);
         for image in &self.images {
-            match inspected(image.as_ref()) {
+            match inspected(context, image.as_ref()) {
                 Ok(found) if context.json => {
                     output.write(record(&object(image, &found)).as_bytes())?;
                 }
@@ -49,19 +50,22 @@ impl Run for Inspect {
     }
 }
 
-/// Looks at the disk image in a file of the host.
+/// Looks at the disk image in a file of the host, or of another tree.
 ///
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
-fn inspected(path: &Path) -> Result<Inspection, Failure> {
+fn inspected(context: &Context, path: &Path) -> Result<Inspection, Failure> {
     let refuse = |why: &dyn Display| Failure::new(format!("cannot inspect '{}': {why}", path.display()));
-    let metadata = std::fs::metadata(path).map_err(|error| match Location::parse(path.as_os_str()) {
-        Location { base: Base::Host(_), nested } if nested.is_empty() => refuse(&Error::from(error)),
-        _ => refuse(&format!(
-            "only images that are files of this machine are inspected; `outrigger cp '{}' .` copies a file out of another tree",
-            path.display()
-        )),
-    })?;
+    let metadata = match (std::fs::metadata(path), Location::of(path.as_os_str())?) {
+        (Ok(metadata), _) => metadata,
+        (Err(error), Location { base: Base::Host(_), nested }) if nested.is_empty() => {
+            return Err(refuse(&Error::from(error)));
+        }
+        (Err(_), location) => {
+            let content = trees::content(&context.trees, &location)?;
+            return inspect_served(content).map_err(|error| refuse(&error));
+        }
+    };
     // Opening a pipe would wait.
     if !metadata.is_file() && !metadata.file_type().is_block_device() {
         return Err(refuse(&"neither a regular file nor a block device"));

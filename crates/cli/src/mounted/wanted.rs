@@ -9,8 +9,10 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, ValueEnum};
 use outrigger_core::OptionTable;
 use outrigger_core::option::{option, similar};
 use outrigger_door_fuse::Options;
+use outrigger_guard::Seat;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The options of `-o` that concern no driver.
@@ -159,6 +161,21 @@ pub fn with_similar_option(failure: Failure, given: &[String]) -> Failure {
 }
 
 impl Wanted {
+    /// The place of the process of a mount that no other one can go on with.
+    ///
+    /// # Errors
+    /// When another one is to go on with it: the user wants a guard, or leaves it to us.
+    pub fn without_successor(&self, seat: Option<Arc<Seat>>) -> Result<Option<Arc<Seat>>, Failure> {
+        match seat {
+            Some(seat) if seat.is_guarded() => Err(Failure::serious(format!(
+                "cannot mount '{}' with a guard: what its kernel code knows ends with this process, for the image is in another \
+                 tree; --no-guard mounts it",
+                self.source.display()
+            ))),
+            _ => Ok(None),
+        }
+    }
+
     /// What the options say.
     ///
     /// # Errors

@@ -10,13 +10,13 @@ use crate::status::{Failure, Status};
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::registry::{Content, DriverInfo, Files, Identity, Lasts, Opened, Recognised};
-use outrigger_core::{Errno, Error, Runtime};
+use outrigger_core::{Attr, Errno, Error, Runtime};
 use outrigger_host::HostFile;
 use outrigger_runtime::Threads;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const PREDECESSOR: Duration = Duration::from_secs(10);
 /// Interval between two attempts to open a file that is not free yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// For how long a file of another tree counts as unchanged.
+const UNCHANGED: Duration = Duration::from_secs(1);
 
 /// Opens the tree in a file of this machine.
 ///
@@ -71,6 +73,19 @@ pub fn in_tree(
     location: &Location,
     options: &DriverOptions,
 ) -> Result<Opened, Failure> {
+    let content = content(trees, inode, location)?;
+    let (driver, files) = chosen(&content, options)?;
+    if files.lasts == Lasts::Process {
+        trees.end_with_process();
+    }
+    open(trees, driver, files, &content, options).map_err(|error| refused(content.name(), &error))
+}
+
+/// The content of a file of another tree.
+///
+/// # Errors
+/// A sentence naming the file, when it cannot be opened or has no places to read at.
+pub fn content(trees: &Trees, inode: &Inode, location: &Location) -> Result<Arc<dyn Content>, Failure> {
     let name = location.to_string();
     let file = inode.open(OpenFlags::empty()).map_err(|error| super::cannot_open(&name, &error))?;
     if file.is_stream() {
@@ -81,9 +96,9 @@ pub fn in_tree(
     let attr = inode.attr();
     let version = i128::from(attr.ctime.secs) * 1_000_000_000 + i128::from(attr.ctime.nanos);
     let identity = identity(trees, location, attr.size, version);
-    let content: Arc<dyn Content> = Arc::new(InTree { file, name, size: attr.size, identity });
-    let (driver, files) = chosen(&content, options)?;
-    open(trees, driver, files, &content, options).map_err(|error| refused(content.name(), &error))
+    let looked = Mutex::new(Instant::now());
+    let found = inode.attr().clone();
+    Ok(Arc::new(InTree { file, name, found, identity, looked }))
 }
 
 /// Opens a file of this machine. While a mount has a lease on it, open(2) has to wait until the mount gives that up; without waiting
@@ -117,19 +132,12 @@ fn chosen(
     let mut not_served = None;
     let mut drivers: Vec<_> = DRIVERS.iter().filter_map(|driver| Some((driver, driver.files?))).collect();
     let is_here = content.path().is_some();
-    drivers.sort_by_key(|(_, files)| files.needs_path && !is_here);
+    drivers.sort_by_key(|(_, files)| files.reads_all && !is_here);
     for (driver, files) in drivers {
         if is_here && options.has(files.chosen_by) {
             return Ok((driver, files));
         }
         match (files.recognise)(content).map_err(|error| refused(content.name(), &error))? {
-            Recognised::Yes if files.needs_path && !is_here => {
-                return Err(Failure::serious(format!(
-                    "cannot open '{name}': {}, which cannot be opened inside of another tree: `outrigger cp '{name}' .` takes it \
-                     out first",
-                    files.what
-                )));
-            }
             Recognised::Yes => return Ok((driver, files)),
             Recognised::NotServed(why) => not_served = not_served.or(Some(why)),
             Recognised::No => what.push(files.what),
@@ -218,8 +226,31 @@ impl Content for OnHost {
 struct InTree {
     file: File,
     name: String,
-    size: u64,
+    /// Its attributes when it was opened.
+    found: Attr,
     identity: Option<Identity>,
+    /// When it was last known to be unchanged.
+    looked: Mutex<Instant>,
+}
+
+impl InTree {
+    /// Looks whether the file is still the one that was opened, unless that was known a moment ago.
+    ///
+    /// # Errors
+    /// `ESTALE` when its size or time of change is another one, from then on.
+    fn check(&self) -> Result<(), Error> {
+        // Somebody else is just looking.
+        let Ok(mut looked) = self.looked.try_lock() else { return Ok(()) };
+        if looked.elapsed() < UNCHANGED {
+            return Ok(());
+        }
+        let now = self.file.attr()?;
+        if (now.size, now.mtime) != (self.found.size, self.found.mtime) {
+            return Err(Errno::ESTALE.because("it was changed since it was opened"));
+        }
+        *looked = Instant::now();
+        Ok(())
+    }
 }
 
 impl Content for InTree {
@@ -227,13 +258,14 @@ impl Content for InTree {
         &self.name
     }
     fn size(&self) -> u64 {
-        self.size
+        self.found.size
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let bytes = self.file.read_at(offset, buffer.len()).map_err(io::Error::from)?;
         // A tree that answers more than was asked for is broken; what does not fit is dropped.
         let count = bytes.len().min(buffer.len());
         buffer[..count].copy_from_slice(&bytes[..count]);
+        self.check()?;
         Ok(count)
     }
     fn identity(&self) -> Option<Identity> {

@@ -24,7 +24,7 @@ use crate::status::Failure;
 use layers::{Cached, HostLayers, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::ops::Locate;
-use outrigger_core::registry::{self, Address, Control, Follows, Lasts};
+use outrigger_core::registry::{self, Address, Content, Control, Follows, Lasts};
 use outrigger_core::survive::Word;
 use outrigger_core::{
     Abilities, Answer, Cx, Errno, Error, FileKind, Keep, Name, Node, Notify, OpCode, Recalled, Request,
@@ -327,6 +327,21 @@ fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result
     let opened = files::in_tree(trees, &inode, location, &options)?;
     sides.map_or(Ok(()), |sides| sides.all_taken())?;
     Ok(opened.service)
+}
+
+/// The content of the file `location` names in another tree.
+///
+/// # Errors
+/// A sentence that names the part which cannot be opened, and why.
+pub fn content(trees: &Trees, location: &Location) -> Result<Arc<dyn Content>, Failure> {
+    let ((outer, path), shown) = (location.clone().split(), location.to_string());
+    let opened = trees.tree(outer, &given(trees, &[]))?;
+    let path = opened.path(trees, path)?;
+    let inode = opened.client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
+    match inode.kind() {
+        FileKind::Regular => files::content(trees, &inode, location),
+        _ => Err(Failure::serious(format!("cannot open '{shown}': not a regular file"))),
+    }
 }
 
 /// The tree in the directory of another host that `location` names; `None` when it names something else.

@@ -42,6 +42,8 @@ pub struct Trees {
     read_only: Cell<bool>,
     /// Whether what is opened was seen by a former process that left what it knew.
     known: Cell<bool>,
+    /// Whether what is known of a tree in a file of another tree ends with this process.
+    ends: Cell<bool>,
     /// For how long at least a server that dies is started again.
     hold: Cell<Duration>,
 }
@@ -63,6 +65,7 @@ impl Trees {
             mounts: Cell::new(false),
             read_only: Cell::new(false),
             known: Cell::new(false),
+            ends: Cell::new(false),
         }
     }
 
@@ -148,6 +151,16 @@ impl Trees {
     /// Whether programs can change what is mounted from here on.
     pub fn are_read_only(&self, read_only: bool) {
         self.read_only.set(read_only);
+    }
+
+    /// What is known of a tree that is opened in a file of another one ends with this process.
+    pub(super) fn end_with_process(&self) {
+        self.ends.set(true);
+    }
+
+    /// Whether another process could not go on with what is mounted.
+    pub fn do_end(&self) -> bool {
+        self.ends.get()
     }
 
     /// What a mount is used for.

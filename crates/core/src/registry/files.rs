@@ -58,8 +58,8 @@ pub struct Files {
     pub what: &'static str,
     /// Options that say, when one is given, that a file on this machine is one of these, whatever is in it.
     pub chosen_by: &'static [&'static str],
-    /// Whether only files on this machine are opened. About others the driver is asked last: it may have to read all of them.
-    pub needs_path: bool,
+    /// Whether the driver is asked after the others about a file of another tree, of which it may have to read all.
+    pub reads_all: bool,
     /// Whether a file is one of these, by its content.
     pub recognise: Recognise,
     /// How long what is in the tree lasts. With [`Lasts::Process`] the driver itself guards a mount, given the option `guard`.

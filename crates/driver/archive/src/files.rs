@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) const FILES: Files = Files {
     what: "an archive (tar, zip, cpio, ar) or a compressed file (gzip, bzip2, xz, zstd)",
     chosen_by: &[],
-    needs_path: false,
+    reads_all: false,
     recognise,
     lasts: Lasts::Stored,
     open,

@@ -2,6 +2,7 @@
 //! The disk that is in a file: its bytes one after the other, or an image of another form with the files it needs.
 
 use crate::lock::Held;
+use crate::served::{Served, Shared};
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::form::{self, Form, Other};
 use outrigger_proto_disk::qcow2::Header;
@@ -14,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The most images that one may be based on, one on the other.
 const DEEPEST: usize = 16;
@@ -44,10 +46,72 @@ impl Medium for Plain {
     }
 }
 
+/// What the bytes of an image are in.
+pub(crate) enum Place {
+    /// A file of the host, or a block device.
+    Host(Held),
+    /// A file of another tree.
+    Tree(Arc<Served>),
+}
+
+impl Place {
+    /// The file of the host, if it is one.
+    pub(crate) fn host(&self) -> Option<&Held> {
+        match self {
+            Place::Host(file) => Some(file),
+            Place::Tree(_) => None,
+        }
+    }
+
+    /// The file of another tree, if it is one.
+    pub(crate) fn served(&self) -> Option<&Arc<Served>> {
+        match self {
+            Place::Host(_) => None,
+            Place::Tree(served) => Some(served),
+        }
+    }
+
+    fn bytes(&self) -> Result<Bytes> {
+        Ok(match self {
+            Place::Host(file) => Box::new(Plain::new(file.try_clone()?)?),
+            Place::Tree(served) => Box::new(Shared(Arc::clone(served))),
+        })
+    }
+
+    /// What the image in it needs beside it.
+    fn chain(&self, form: Form, anywhere: bool) -> Result<Vec<Link>> {
+        match self {
+            Place::Host(file) => chain(file, form, anywhere),
+            Place::Tree(served) => alone(served, form).map(|()| Vec::new()),
+        }
+    }
+
+    /// A descriptor for a worker: the file, or a connection by which it asks for the bytes.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(crate) fn hand_out(&self) -> Result<OwnedFd> {
+        match self {
+            Place::Host(file) => Ok(file.try_clone()?.into()),
+            Place::Tree(served) => served.connect(),
+        }
+    }
+}
+
+/// Refuses an image of another tree that needs further files: names in it are looked up on the host only.
+fn alone(served: &Arc<Served>, form: Form) -> Result<()> {
+    let others = form.others(&**served).map_err(explained)?;
+    let Some(other) = others.extents.first().or(others.below.as_ref()) else { return Ok(()) };
+    let name = String::from_utf8_lossy(&other.name).escape_debug().to_string();
+    Err(Errno::EOPNOTSUPP.because(format!(
+        "it needs \"{name}\" beside it, which is only looked for on this machine: `outrigger cp` takes both out of the tree first"
+    )))
+}
+
 /// A disk, open.
 pub(crate) struct Disk {
-    /// The file it is in.
-    pub(crate) file: Held,
+    /// What it is in.
+    pub(crate) place: Place,
     medium: Bytes,
     /// What the file is.
     pub(crate) form: Form,
@@ -66,20 +130,20 @@ pub(crate) struct Link {
 }
 
 impl Disk {
-    /// The disk in `file`. `anywhere`: it may need files outside of its own directory.
+    /// The disk in `place`. `anywhere`: it may need files outside of its own directory.
     ///
     /// # Errors
     /// Those of reading; `EINVAL` for a damaged image; `EOPNOTSUPP` for a form that is not served; `EACCES` when it
     /// needs a file that is not allowed.
-    pub(crate) fn open(file: Held, anywhere: bool) -> Result<Self> {
-        let plain = Plain::new(file.try_clone()?)?;
+    pub(crate) fn open(place: Place, anywhere: bool) -> Result<Self> {
+        let plain = place.bytes()?;
         let form = Form::of(&plain).map_err(explained)?;
         let read_only = form.read_only(&plain).map_err(explained)?;
         let qcow2 = if form == Form::Qcow2 { Header::read(&plain).map_err(explained)? } else { None };
-        let chain = chain(&file, form, anywhere)?;
-        let files = [Ok((form, Box::new(plain) as Bytes))].into_iter().chain(chain.iter().map(Link::bytes));
+        let chain = place.chain(form, anywhere)?;
+        let files = [Ok((form, plain))].into_iter().chain(chain.iter().map(Link::bytes));
         let medium = form::open(files.collect::<Result<_>>()?).map_err(explained)?;
-        Ok(Disk { file, medium, form, read_only, qcow2, chain })
+        Ok(Disk { place, medium, form, read_only, qcow2, chain })
     }
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Disk images in files, as the registry knows them.
 
-use crate::{Kernel, Medium, Opened as Image, Options, in_use_by_host, is_disk};
+use crate::served::Served;
+use crate::{Kernel, Opened as Image, Options, in_use_by_host, is_disk};
 use bytes::Bytes;
 use outrigger_core::registry::{
     Content, Control, Direct, Files, Given, Lasts, Opened, Recognised, Site, Warning,
 };
 use outrigger_core::supervise::History;
-use outrigger_core::{Answer, Errno, Result};
-use std::io;
+use outrigger_core::{Answer, Result};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -16,30 +16,32 @@ use std::sync::Arc;
 pub(crate) const FILES: Files = Files {
     what: "a disk image with a known file system or partition table",
     chosen_by: &["type", "offset"],
-    needs_path: true,
+    reads_all: true,
     recognise,
     lasts: Lasts::Process,
     open,
 };
 
 fn recognise(content: &Arc<dyn Content>) -> Result<Recognised> {
-    Ok(if is_disk(&Disk(&**content))? { Recognised::Yes } else { Recognised::No })
+    Ok(if is_disk(&*Served::new(Arc::clone(content)))? { Recognised::Yes } else { Recognised::No })
 }
 
 fn open(content: Arc<dyn Content>, given: &dyn Given, site: &Site<'_>) -> Result<Opened> {
-    let path = content.path().ok_or_else(|| Errno::EINVAL.because("a disk image in another tree"))?;
     let mut options = Options { hold: site.hold, ..Options::default() };
     given.apply(&mut |key, value| options.set(key, value))?;
     options.read_only |= !content.may_write();
     let mut warnings = Vec::new();
     if options.read_only
-        && let Some(who) = in_use_by_host(path)
+        && let Some(who) = content.path().and_then(in_use_by_host)
         && !who.contains("mounted read-only")
     {
         let text = format!("may change while it is read, because {who}");
         warnings.push(Warning { text, name: None, is_loss: false });
     }
-    let opened = crate::open(path, &options)?;
+    let opened = match content.path() {
+        Some(path) => crate::open(path, &options)?,
+        None => crate::open_served(content, &options)?,
+    };
     if opened.is_bare() {
         let text = "no partition has a known file system; `outrigger inspect` shows what they are".to_owned();
         warnings.push(Warning { text, name: None, is_loss: false });
@@ -91,24 +93,5 @@ impl Direct for Kernel {
 
     fn before_hand_over(&self, order: Option<(Bytes, OwnedFd)>) {
         Kernel::before_hand_over(self, order);
-    }
-}
-
-/// A file as a disk.
-struct Disk<'a>(&'a dyn Content);
-
-impl Medium for Disk<'_> {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
-        while !buffer.is_empty() {
-            match self.0.read_at(buffer, offset)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => (buffer, offset) = (&mut buffer[count..], offset + count as u64),
-            }
-        }
-        Ok(())
     }
 }

@@ -2,11 +2,12 @@
 //! The file an image is in, and the parts of it.
 
 use crate::detect::{FsType, detect_in, unknown};
-use crate::disk::{Disk, Plain, explained, is_written};
+use crate::disk::{Disk, Place, Plain, explained, is_written};
 use crate::flash::erase_size;
 use crate::host;
 use crate::lock::Held;
 use crate::options::Options;
+use crate::served::Served;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::marks;
 use outrigger_proto_disk::partition::{self, Fault, Partition, Table};
@@ -86,7 +87,7 @@ impl Image {
                 unused(&file, writable)?;
             }
             let file = host::open(path, writable)?;
-            Disk::open(Held::locked(file, writable)?, options.backing)
+            Disk::open(Place::Host(Held::locked(file, writable)?), options.backing)
         };
         let disk = opened(path)?;
         let other = |(option, path): &(String, PathBuf)| {
@@ -100,6 +101,26 @@ impl Image {
         Ok(Image { disk, others, name: path.display().to_string(), writable, writer: OnceLock::new() })
     }
 
+    /// The image in a file of another tree.
+    ///
+    /// # Errors
+    /// `EINVAL` for options that need a file of the host, and those of [`Disk::open`].
+    pub(crate) fn served(served: Arc<Served>, options: &Options) -> Result<Self> {
+        let refused = |option: &str| {
+            let why = format!("option {option}: the image is in another tree, not in a file of this machine");
+            Err(Errno::EINVAL.because(why))
+        };
+        if let Some((option, _)) = options.devices.first() {
+            return refused(option);
+        }
+        if options.io.is_some() {
+            return refused("io");
+        }
+        let name = served.name().to_owned();
+        let disk = Disk::open(Place::Tree(served), false)?;
+        Ok(Image { disk, others: Vec::new(), name, writable: false, writer: OnceLock::new() })
+    }
+
     /// The further disks.
     pub(crate) fn others(&self) -> &[Other] {
         &self.others
@@ -107,6 +128,14 @@ impl Image {
 
     pub(crate) fn disk(&self) -> &Disk {
         &self.disk
+    }
+
+    /// The error of the kernel code, with why the image cannot be read as its reason if it is not read by the kernel code itself.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        match self.disk.place.served() {
+            Some(served) => served.explained(error),
+            None => error,
+        }
     }
 
     /// What its user calls it.
@@ -137,7 +166,8 @@ impl Image {
 
     /// Those that may be written.
     fn files(&self) -> impl Iterator<Item = &Held> {
-        [&self.disk].into_iter().chain(self.others.iter().map(|other| &other.disk)).map(|disk| &disk.file)
+        let disks = [&self.disk].into_iter().chain(self.others.iter().map(|other| &other.disk));
+        disks.filter_map(|disk| disk.place.host())
     }
 
     /// Why nothing of it is to be written, if so.

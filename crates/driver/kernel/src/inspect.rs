@@ -2,16 +2,19 @@
 //! What is in an image, found out by reading a few of its bytes: nothing is mounted, locked or changed.
 
 use crate::detect::detect_in;
-use crate::disk::Disk;
+use crate::disk::{Disk, Place};
 use crate::image::table_of;
 use crate::lock::Held;
+use crate::served::Served;
 use outrigger_core::Result;
+use outrigger_core::registry::Content;
 use outrigger_proto_disk::marks;
 use outrigger_proto_disk::partition::{Partition, Table};
 use outrigger_proto_disk::volume::{Volume, describe};
 use outrigger_proto_disk::{Medium, Window};
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What is in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,20 +49,31 @@ const DISCS: [&str; 2] = ["iso9660", "udf"];
 /// # Errors
 /// Those of opening and reading it and the images it is based on, `EINVAL` when its partition table is damaged.
 pub fn inspect(path: &Path) -> Result<Inspection> {
-    let medium = Disk::open(Held::shared(File::open(path)?), false)?;
+    look(&Disk::open(Place::Host(Held::shared(File::open(path)?)), false)?)
+}
+
+/// The same for an image in a file of another tree.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_served(content: Arc<dyn Content>) -> Result<Inspection> {
+    look(&Disk::open(Place::Tree(Served::new(content)), false)?)
+}
+
+fn look(medium: &Disk) -> Result<Inspection> {
     let size = medium.size();
-    let whole = volume(&medium, 0, size)?;
+    let whole = volume(medium, 0, size)?;
     let mut table = match &whole {
-        Some(volume) if DISCS.contains(&volume.kind) => table_of(&medium).unwrap_or(None),
+        Some(volume) if DISCS.contains(&volume.kind) => table_of(medium).unwrap_or(None),
         Some(_) => None,
-        None => table_of(&medium)?,
+        None => table_of(medium)?,
     };
-    let whole = if whole.is_none() && table.is_none() { named(&medium, 0, size)? } else { whole };
+    let whole = if whole.is_none() && table.is_none() { named(medium, 0, size)? } else { whole };
     let partitions = table.as_mut().map(|table| std::mem::take(&mut table.partitions)).unwrap_or_default();
     let piece = |partition: Partition| {
         let volume = match partition.range() {
-            Some((start, size)) => match volume(&medium, start, size)? {
-                None => named(&medium, start, size)?,
+            Some((start, size)) => match volume(medium, start, size)? {
+                None => named(medium, start, size)?,
                 known => known,
             },
             None => None,

@@ -16,6 +16,9 @@
 //! An image is locked as mount(8) does, and as QEMU does: it is refused while a virtual machine writes it, and the other way round.
 //! One that the host's own kernel uses (mounted, under a loop device, swap, a part of another device) is not written.
 //!
+//! An image may be a file of another tree ([`open_served`]). It is only read, and needs no further file:
+//! `docs/design/0036-media.md` says how.
+//!
 //! Whatever the kernel's file system can: see [`TYPES`]. An image is mounted read-only first, and writably when the first
 //! change comes, so looking at an image does not change it (but a journal that has to be replayed is, XFS notes in its
 //! log that it was unmounted, and an HFS+ volume gets the directory that files with several names need, if it has none).
@@ -76,11 +79,12 @@ mod inspect;
 mod lock;
 mod options;
 mod partitions;
+mod served;
 mod worker;
 
 pub use detect::{FsType, TYPES, detect};
 pub use image::{is_disk, is_image};
-pub use inspect::{Inspection, Piece, inspect};
+pub use inspect::{Inspection, Piece, inspect, inspect_served};
 pub use options::{DRIVER, OPTIONS, Options};
 pub use outrigger_proto_disk::Medium;
 pub use outrigger_proto_disk::partition::{Partition, Scheme, Table};
@@ -93,12 +97,14 @@ use connection::Connection;
 use futures_channel::oneshot::Receiver;
 use guarded::{Asked, Guarded};
 use image::{Image, Part};
+use outrigger_core::registry::Content;
 use outrigger_core::reply::Ttl;
 use outrigger_core::supervise::History;
 use outrigger_core::{
     Abilities, Answer, Cx, DriverClass, Errno, Error, Exchange, Notify, Reply, Request, Result, Service, lock,
 };
 use outrigger_succession::ASKED;
+use served::Served;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -110,9 +116,20 @@ use worker::Worker;
 /// # Errors
 /// Those of [`Kernel::start`] and [`Partitions::start`].
 pub fn open(path: &Path, options: &Options) -> Result<Opened> {
+    mount_all(Image::open(path, options)?, options)
+}
+
+/// The same for an image in a file of another tree, which is only read.
+///
+/// # Errors
+/// As [`open`], and `EINVAL` for options that need a file of the host.
+pub fn open_served(content: Arc<dyn Content>, options: &Options) -> Result<Opened> {
+    mount_all(Image::served(Served::new(content), options)?, options)
+}
+
+fn mount_all(image: Image, options: &Options) -> Result<Opened> {
     // Partitions start it when they are looked into, where it would be found missing too late.
     worker::program_or_why()?;
-    let image = Image::open(path, options)?;
     let whole = options.partition.is_some()
         || options.offset.is_some()
         || options.kind.is_some()
@@ -291,15 +308,22 @@ impl Kernel {
         } else {
             let (worker, socket) =
                 Worker::start(Some(&image), &part, kind, writable, options, worker::Log::new()?)?;
-            Serves::Once(Connection::open(worker, socket, options.patience)?)
+            let opened = Connection::open(worker, socket, options.patience);
+            Serves::Once(opened.map_err(|error| image.explained(error))?)
         };
         let abilities = abilities(name, !writable);
         Ok(Kernel { serves, abilities, read_only, image: Mutex::new(Some(image)) })
     }
 
-    /// The reply with the reason why this part of the image is not written.
+    /// The reply with the reason why this part of the image is not written, or cannot be read.
     fn explained(&self, reply: Reply) -> Reply {
         match (&self.read_only, reply) {
+            (_, Reply::Error(error)) if error.errno == Errno::EIO && error.reason.is_none() => {
+                Reply::Error(match &*lock(&self.image) {
+                    Some(image) => image.explained(error),
+                    None => error,
+                })
+            }
             (Some(why), Reply::Error(error)) if error.errno == Errno::EROFS => {
                 Reply::Error(Errno::EROFS.because(Arc::clone(why)))
             }

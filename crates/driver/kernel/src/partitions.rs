@@ -273,7 +273,7 @@ impl Partitions {
 /// The attributes of the directory above: owner and time of the image.
 fn top(image: &Image, places: &[Place]) -> Attr {
     use std::os::unix::fs::MetadataExt;
-    let metadata = image.disk().file.metadata().ok();
+    let metadata = image.disk().place.host().and_then(|file| file.metadata().ok());
     let [uid, gid] = metadata.as_ref().map_or([0; 2], |data| [data.uid(), data.gid()]);
     let time = metadata.map_or(Time::default(), |data| Time::new(data.mtime(), data.mtime_nsec() as u32));
     let known = places.iter().filter(|place| place.kind.is_some()).count();

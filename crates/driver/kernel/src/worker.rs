@@ -6,6 +6,7 @@ use crate::image::{Image, Other, Part};
 use crate::{FsType, Options};
 use outrigger_core::{Errno, Error, Result, lock};
 use outrigger_host::Confined;
+use outrigger_proto_disk::Medium;
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{self, Write};
@@ -128,7 +129,7 @@ impl Log {
 fn hand_over(socket: &UnixStream, image: &Image) -> Result<()> {
     let own = [(image.disk(), false)].into_iter();
     for (disk, first) in own.chain(image.others().iter().map(|other| (&other.disk, true))) {
-        let file = first.then(|| disk.file.as_fd());
+        let file = disk.place.host().filter(|_| first).map(|file| file.as_fd());
         let files: Vec<BorrowedFd> =
             file.into_iter().chain(disk.chain.iter().map(|link| link.file.as_fd())).collect();
         if !files.is_empty() {
@@ -189,6 +190,7 @@ impl Worker {
         command.arg(format!("write={}", u8::from(writable))).arg(format!("options={}", passed.join(",")));
         if let Some(disk) = disk {
             command.arg(format!("format={}", disk.form.name())).arg(format!("backing={}", forms(disk)));
+            command.args(disk.place.served().map(|served| format!("served={}", served.size())));
         }
         command.args(image.map_or(&[][..], Image::others).iter().map(further));
         command.args(options.io.as_ref().map(|io| format!("io={io}")));
@@ -198,7 +200,7 @@ impl Worker {
         // Ctrl-C is for us to see; the worker ends in good order when we hang up.
         command.confined(&[]).env_clear().current_dir("/").process_group(0);
         command
-            .stdin(disk.map_or_else(|| Ok(Stdio::null()), |disk| disk.file.try_clone().map(Stdio::from))?)
+            .stdin(disk.map_or_else(|| Ok(Stdio::null()), |disk| disk.place.hand_out().map(Stdio::from))?)
             .stdout(OwnedFd::from(theirs))
             .stderr(Stdio::from(log.file.try_clone()?));
         let child = command.spawn().map_err(|error| {

@@ -176,16 +176,10 @@ impl Inner {
                 let mut refused = (Errno::EPROTO.because("there is no dialect to ask for"), None);
                 for at in 0..terms.offers.len() {
                     let spawn = |connection| runtime.spawn(Box::pin(until_lost(connection, Arc::clone(&me))));
-<<<<<<< ours
-                    let stream = stream(&place, &options).await?;
-                    match Session::start(stream, (limit, &runtime), (&terms, at), spawn).await? {
-                        Ok(session) => {
-=======
                     let (stream, program) = reach(&place, &options).await?;
-                    match Session::start(stream, limit, (&terms, at), spawn).await {
+                    match Session::start(stream, (limit, &runtime), (&terms, at), spawn).await {
                         Ok(Ok(session)) => {
                             program.into_iter().for_each(SshProcess::stays);
->>>>>>> theirs
                             dialect.get_or_init(|| session.dialect);
                             return Ok(session);
                         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the bytes of disks say: partition tables ([`partition`]), superblocks ([`volume`]), images in which a disk's bytes
-//! have to be searched for ([`container`], by their [`form`]), and what is known by name only ([`marks`]).
+//! have to be searched for ([`container`], by their [`form`]), and what is known by name only ([`marks`]). [`served`] is how one
+//! process asks another one for such bytes.
 //!
 //! Whatever is decoded here is untrusted. Decoding never panics, reads a bounded number of bytes
 //! and keeps nothing it has not checked: sums that a format has are verified, what points beyond the medium or into
@@ -15,6 +16,7 @@ pub mod marks;
 mod mbr;
 pub mod partition;
 pub mod qcow2;
+pub mod served;
 pub mod vdi;
 pub mod vhd;
 pub mod vhdx;
