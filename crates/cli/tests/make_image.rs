@@ -378,30 +378,3 @@ fn a_cpio_archive_has_the_tree_for_cpio_and_for_us() {
     let links = place.run(&["find", "out/dir/other", "-printf", "%n"]).ok();
     assert_eq!(links, "2");
 }
-
-#[test]
-fn a_squashfs_image_has_all_of_the_tree_and_the_same_bytes() {
-    if !has("mksquashfs") || !has("unsquashfs") {
-        return;
-    }
-    let place = Place::new();
-    sample(&place, "tree", false);
-    sample(&place, "other", true);
-    place.run(&["make-image", "--type=squashfs", "--compress=xz", "tree", "image"]).ok();
-    place.run(&["make-image", "--type=squashfs", "--compress=xz", "other", "image2"]).ok();
-    place.run_as("cmp", &["image", "image2"]).ok();
-    place.run_as("unsquashfs", &["-quiet", "-no-progress", "-dest", "out", "image"]).ok();
-    place
-        .run_as("diff", &["-r", "--no-dereference", "--exclude=pipe", "--exclude=device", "tree", "out"])
-        .ok();
-    if is_root() {
-        // Times have no fractions there.
-        let whole = |tree: &str| {
-            listing(&place, tree).into_iter().map(|line| line.split('.').next().unwrap().to_owned())
-        };
-        assert!(whole("tree").eq(whole("out")), "{:?}", listing(&place, "out"));
-    }
-    let said = place.run(&["make-image", "--type=squashfs", "--compress=none such", "tree", "image3"]);
-    assert!(said.code == Some(1) && said.err.contains("mksquashfs has failed"), "{said:?}");
-    assert!(!place.at("image3").exists());
-}

@@ -27,9 +27,6 @@ pub struct MakeImage {
     /// The label of the file system.
     #[arg(short = 'L', long, value_name = "NAME")]
     label: Option<String>,
-    /// How squashfs is compressed: gzip, xz, zstd, lz4, ...; gzip if not given.
-    #[arg(short = 'c', long, value_name = "ALGORITHM")]
-    compress: Option<String>,
     /// Make identifiers of the file system from these words, not from the tree.
     #[arg(long, value_name = "WORDS")]
     seed: Option<String>,
@@ -66,7 +63,6 @@ impl Run for MakeImage {
             replaces: self.force,
             size: size.transpose()?,
             label: self.label,
-            compression: self.compress,
             seed: self.seed,
             clock: source_date()?,
             progress: self.progress,

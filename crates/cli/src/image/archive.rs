@@ -7,19 +7,14 @@ use super::source::Source;
 use super::stream::Stream;
 use super::tar::Tar;
 use super::target::Target;
-use super::tool::Tool;
 use crate::context::Context;
 use crate::progress::Progress;
 use crate::status::{Failure, Status};
 use outrigger_core::Error;
-use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 
 /// The unit of writing, in bytes.
 const PIECE: usize = 1 << 20;
-
-/// The program that makes squashfs of a tar archive.
-const MKSQUASHFS: Tool = Tool { program: "mksquashfs", package: "squashfs-tools" };
 
 /// A tree on its way into an archive.
 pub struct Archived<'a> {
@@ -67,33 +62,5 @@ impl Archived<'_> {
         self.source.walk(&mut cpio)?;
         cpio.finish()?;
         out.flush().map_err(|error| self.target.failure(Error::from(error)))
-    }
-
-    /// As squashfs, made then and compressed so, of a tar archive that is nowhere stored.
-    ///
-    /// # Errors
-    /// As [`Archived::tar`], and what the program says.
-    pub fn squashfs(mut self, clock: u64, compression: Option<&str>) -> Result<(), Failure> {
-        let mut words: Vec<OsString> = vec!["-".into(), self.target.temporary().into()];
-        let clock = clock.to_string();
-        words.extend(
-            ["-tar", "-noappend", "-quiet", "-no-progress", "-mkfs-time", &clock].map(OsString::from),
-        );
-        words.extend(compression.into_iter().flat_map(|name| ["-comp".into(), name.into()]));
-        let mut program = MKSQUASHFS.start(&words, &[], true)?;
-        let input = program.input();
-        let written = input.map_or(Ok(()), |input| {
-            let mut out = BufWriter::with_capacity(PIECE, input);
-            self.put_tar(&mut out)?;
-            out.flush().map_err(|error| self.target.failure(Error::from(error)))
-        });
-        match written {
-            // A program that has failed takes no more, and says why.
-            Err(failure) if failure.errno.is_none() && failure.message != "interrupted" => {
-                program.finish().and(Err(failure))
-            }
-            Err(failure) => Err(failure),
-            Ok(()) => program.finish(),
-        }
     }
 }

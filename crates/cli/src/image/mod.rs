@@ -64,8 +64,6 @@ pub enum Type {
     Exfat,
     /// NTFS, as vfat.
     Ntfs,
-    /// squashfs, compressed and only read.
-    Squashfs,
     /// A tar archive (POSIX.1-2001).
     Tar,
     /// A cpio archive (newc), as Linux takes one as its first file system.
@@ -93,8 +91,6 @@ pub struct Wanted {
     pub size: Option<u64>,
     /// Its label.
     pub label: Option<String>,
-    /// How it is compressed, if the user has said so.
-    pub compression: Option<String>,
     /// Where its identifiers come from, if not from the tree.
     pub seed: Option<String>,
     /// No file in it is newer than this, in seconds since 1970, and it was made then; without, when its newest file was.
@@ -113,7 +109,7 @@ impl Type {
             Type::Vfat => &others::VFAT,
             Type::Exfat => &others::EXFAT,
             Type::Ntfs => &others::NTFS,
-            Type::Squashfs | Type::Tar | Type::Cpio => return Maker::Archive,
+            Type::Tar | Type::Cpio => return Maker::Archive,
         })
     }
 }
@@ -129,7 +125,6 @@ impl Wanted {
             ("--size", is_archive && self.size.is_some()),
             ("--label", is_archive && self.label.is_some()),
             ("--seed", is_archive && self.seed.is_some()),
-            ("--compress", self.kind != Type::Squashfs && self.compression.is_some()),
         ];
         match useless.iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) => {
@@ -174,7 +169,6 @@ pub fn make(context: &Context, place: &Place, wanted: &Wanted) -> Result<(), Fai
                 Archived { source: &mut source, shown: &shown, plan: &plan, progress, target: &target };
             match wanted.kind {
                 Type::Cpio => archived.cpio(context),
-                Type::Squashfs => archived.squashfs(wanted.clock(&plan), wanted.compression.as_deref()),
                 _ => archived.tar(),
             }
         }

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader, Read, pipe};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Where administrators' programs are, which the search path of other users may lack.
 const FURTHER: &str = "/usr/local/sbin:/usr/sbin:/sbin";
@@ -50,16 +50,11 @@ impl Tool {
         })
     }
 
-    /// Starts it with these arguments and variables, and nothing else of ours but a standard input if it `reads` one.
+    /// Starts it with these arguments and variables, and nothing else of ours.
     ///
     /// # Errors
     /// That it is missing, or cannot be started.
-    pub fn start(
-        self,
-        arguments: &[OsString],
-        variables: &[(&str, String)],
-        reads: bool,
-    ) -> Result<Running, Failure> {
+    fn start(self, arguments: &[OsString], variables: &[(&str, String)]) -> Result<Running, Failure> {
         let file = self.find()?;
         let cannot = |error: io::Error| {
             Failure::serious(format!("cannot start {}: {}", file.display(), Error::from(error)))
@@ -72,7 +67,7 @@ impl Tool {
             .env("PATH", search_path())
             .env("LC_ALL", "C")
             .envs(variables.iter().map(|(name, value)| (name, value)));
-        command.stdin(if reads { Stdio::piped() } else { Stdio::null() });
+        command.stdin(Stdio::null());
         command.stdout(said.try_clone().map_err(cannot)?).stderr(said);
         let child = command.spawn().map_err(cannot)?;
         Ok(Running { tool: self, child, words })
@@ -83,16 +78,11 @@ impl Tool {
     /// # Errors
     /// As [`Tool::start`] and [`Running::finish`].
     pub fn run(self, arguments: &[OsString], variables: &[(&str, String)]) -> Result<(), Failure> {
-        self.start(arguments, variables, false)?.finish()
+        self.start(arguments, variables)?.finish()
     }
 }
 
 impl Running {
-    /// Its standard input, if it reads one.
-    pub fn input(&mut self) -> Option<ChildStdin> {
-        self.child.stdin.take()
-    }
-
     /// Waits until it has ended.
     ///
     /// # Errors
