@@ -17,6 +17,7 @@
 //! | [`mod@format`] | how names, sizes, times and modes are written |
 //! | [`getopt`] | arguments of commands whose options are a table |
 //! | [`guarded`] | reports of crashes |
+//! | [`image`] | images of trees, for `make-image` |
 //! | [`interrupt`] | Ctrl-C |
 //! | [`location`] | the syntax of LOCATION |
 //! | [`logging`] | log messages on standard error |
@@ -55,6 +56,7 @@ mod drivers;
 mod format;
 mod getopt;
 mod guarded;
+mod image;
 mod interrupt;
 mod location;
 mod logging;

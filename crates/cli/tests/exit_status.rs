@@ -33,6 +33,7 @@ const OWN: &[(&str, &[&str])] = &[
     ("drivers", &["nothing"]),
     ("flush", &["dir"]),
     ("inspect", &["nothing"]),
+    ("make-image", &["nothing", "image"]),
     ("mount", &["nothing", "dir"]),
     ("trace", &["dir"]),
     ("umount", &["dir"]),

@@ -47,6 +47,8 @@ pub struct Arguments {
     pub sandbox: bool,
     /// `io=NAME`: how the bytes of the image are moved.
     pub io: String,
+    /// `fixed=SECONDS,SEED`: the time of day that the clock always says, and where random numbers begin.
+    pub fixed: Option<(u64, u64)>,
     /// `patience=SECONDS`: how long unmounting may take when the other side has gone.
     pub patience: Duration,
 }
@@ -119,9 +121,21 @@ impl Arguments {
             files: number("files")?.map_or(usize::MAX / 2, |files| files as usize),
             sandbox: text("sandbox").as_deref() != Some(b"off"),
             io: String::from_utf8_lossy(&text("io").unwrap_or_default()).into_owned(),
+            fixed: match text("fixed") {
+                None => None,
+                Some(word) => {
+                    Some(fixed(&String::from_utf8_lossy(&word)).ok_or("fixed= is not SECONDS,SEED")?)
+                }
+            },
             patience: Duration::from_secs(number("patience")?.unwrap_or(PATIENCE)),
         })
     }
+}
+
+/// What the value of `fixed=` says.
+fn fixed(value: &str) -> Option<(u64, u64)> {
+    let (seconds, seed) = value.split_once(',')?;
+    Some((seconds.parse().ok()?, seed.parse().ok()?))
 }
 
 /// What the value of `device=` says.

@@ -5,6 +5,7 @@
 
 use crate::abi::{self, ABI, Access, Host};
 use crate::disk::{self, Disk};
+use crate::fixed;
 use crate::log;
 use crate::ring::{self, Ring};
 use crate::sandbox;
@@ -95,14 +96,17 @@ fn clock(id: libc::clockid_t) -> u64 {
 }
 
 extern "C" fn monotonic() -> u64 {
-    clock(libc::CLOCK_MONOTONIC)
+    fixed::get().map_or_else(|| clock(libc::CLOCK_MONOTONIC), fixed::Fixed::monotonic)
 }
 
 extern "C" fn wall() -> u64 {
-    clock(libc::CLOCK_REALTIME)
+    fixed::get().map_or_else(|| clock(libc::CLOCK_REALTIME), fixed::Fixed::wall)
 }
 
 extern "C" fn sleep(nanoseconds: u64) {
+    if let Some(fixed) = fixed::get() {
+        return fixed.advance(nanoseconds);
+    }
     let time = libc::timespec {
         tv_sec: (nanoseconds / 1_000_000_000) as i64,
         tv_nsec: (nanoseconds % 1_000_000_000) as i64,
@@ -135,6 +139,10 @@ pub fn stop(why: &str) -> ! {
 }
 
 unsafe extern "C" fn random(to: *mut u8, length: u64) {
+    if let Some(fixed) = fixed::get() {
+        // SAFETY: the kernel passes a buffer of that length, which stays during the call.
+        return fixed.random(unsafe { from_raw_parts_mut(to, length as usize) });
+    }
     // SAFETY: the kernel passes a buffer of that length. Short requests are never cut short, see getrandom(2).
     unsafe { libc::getrandom(to.cast(), length as usize, 0) };
 }

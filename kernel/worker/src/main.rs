@@ -15,6 +15,7 @@ mod devices;
 mod direct;
 mod disk;
 mod exchange;
+mod fixed;
 mod guard;
 mod host;
 mod isolation;
@@ -116,7 +117,10 @@ fn keep_log(log: Option<File>, place: Option<u64>) -> io::Result<Option<Arc<Cont
 
 fn run(arguments: Arguments) -> io::Result<()> {
     let Arguments { socket, log, control, image, start, size, flash, write, kind, options, .. } = arguments;
-    let Arguments { memory, files, patience, sandbox, io, forms, devices, served, .. } = arguments;
+    let Arguments { memory, files, patience, sandbox, io, forms, devices, served, fixed, .. } = arguments;
+    if let Some((seconds, seed)) = fixed {
+        fixed::fix(seconds, seed);
+    }
     let control = keep_log(log, control.filter(|_| write))?;
     let image = image.map(|image| match served {
         Some(size) => Ok(Arrived::served(image, size, forms)),
@@ -204,6 +208,7 @@ fn mount(
     (kind, options): (&CStr, &CStr),
     standing: Standing,
 ) -> Result<Rc<Tree>> {
+    fixed::set_clock(task)?;
     let device = source.add(task)?;
     task.mkdir(Fd::CWD, MOUNTPOINT, 0o755)?;
     let writable = source.writable()?;
@@ -248,6 +253,7 @@ fn prepare_hfsplus(task: &Task, device: &CStr, options: &CStr) -> Result<()> {
 
 /// Puts everything on the medium and leaves the image as after an orderly unmount.
 fn unmount(task: &Task, tree: &Tree) -> Result<()> {
+    fixed::set_clock(task)?;
     remove_leftovers(task, tree);
     // umount(2) says nothing about writes that fail; syncfs(2) reports what was not reported yet.
     let synced = tree.sync_all(task);

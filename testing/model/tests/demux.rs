@@ -32,6 +32,9 @@ impl Ending for Nothing {
     fn unwritten(&self) -> Option<String> {
         None
     }
+    fn unwritten_files(&self) -> BoxFuture<'static, Vec<String>> {
+        Box::pin(async { Vec::new() })
+    }
     fn flush(&self) {}
     fn close(&self) -> BoxFuture<'static, Result<()>> {
         Box::pin(async { Ok(()) })

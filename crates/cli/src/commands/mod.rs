@@ -23,6 +23,7 @@ pub mod guard;
 pub mod inspect;
 pub mod ln;
 pub mod ls;
+pub mod make_image;
 pub mod mkdir;
 pub mod mount;
 pub mod mv;
@@ -102,6 +103,7 @@ commands! {
     #[doc = "Change owner and group"] chown::Chown;
     #[doc = "Change sizes"] truncate::Truncate;
     #[doc = "Write standard input to a file"] write::Write;
+    #[doc = "Make a disk image of a tree"] make_image::MakeImage;
     #[doc = "Mount a tree in a directory"] mount::Mount;
     #[doc = "Mount trees in a directory when their names are used"] automount::Automount;
     #[doc = "Run a program that finds trees in its file system"] run::Run;

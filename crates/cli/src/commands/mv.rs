@@ -4,7 +4,7 @@
 use super::cp::when;
 use crate::context::{Context, Place};
 use crate::copy::target::{Destination, Spot, TargetOptions, arrow, shown, spot, wants_directory};
-use crate::copy::{Copier, Deref, Existing, Options, Preserve, Sparse};
+use crate::copy::{Copier, Deref, Existing, Options, Preserve};
 use crate::format::record::transfer;
 use crate::getopt::{Arguments, Table};
 use crate::messages::{announce, announce_record};
@@ -401,22 +401,12 @@ impl Mover<'_> {
     /// How files are carried to another tree: with everything that tree can hold.
     fn carrying(&self) -> Options {
         Options {
-            command: Mv::NAME,
             recursive: true,
             deref: Deref::Never,
             preserve: Preserve::ALL,
-            existing: Existing::Replace,
-            update: false,
-            force: false,
-            remove_destination: false,
-            attributes_only: false,
-            sparse: Sparse::Auto,
-            inside: true,
-            hard_link: false,
-            symbolic_link: false,
             verbose: self.settings.verbose,
-            json: self.context.json,
             moving: true,
+            ..Options::plain(Mv::NAME, self.context.json)
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`conflict`] | what to do about a file that has the name already |
 //! | [`directory`] | a directory copies go into, finished when the last of them is done
 //! | [`mod@file`] | one regular file: opening, content, attributes, removal when it stays incomplete |
+//! | [`contents`] | the bytes of files that others make |
 //! | [`content`] | the bytes: inside one tree, or read ahead on one thread and written on another; holes |
 //! | [`attrs`] | owner, extended attributes, mode and times, in the order in which they survive |
 //! | [`pool`] | files copied side by side |
@@ -21,6 +22,7 @@
 mod attrs;
 mod conflict;
 mod content;
+mod contents;
 mod copier;
 mod directory;
 mod file;
@@ -29,5 +31,6 @@ mod pool;
 mod shared;
 pub mod target;
 
+pub use contents::{Contents, Side};
 pub use copier::Copier;
 pub use options::{Deref, Existing, Options, Preserve, Sparse};

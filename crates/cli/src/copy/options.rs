@@ -102,3 +102,27 @@ pub struct Options {
     /// The copy is half of a move: messages say so.
     pub moving: bool,
 }
+
+impl Options {
+    /// Of this command: files that are replaced, without directories, and nothing kept. Names are printed as `json` or not at all.
+    pub fn plain(command: &'static str, json: bool) -> Self {
+        Options {
+            command,
+            recursive: false,
+            deref: Deref::Always,
+            preserve: Preserve::default(),
+            existing: Existing::Replace,
+            update: false,
+            force: false,
+            remove_destination: false,
+            attributes_only: false,
+            sparse: Sparse::Auto,
+            inside: true,
+            hard_link: false,
+            symbolic_link: false,
+            verbose: false,
+            json,
+            moving: false,
+        }
+    }
+}

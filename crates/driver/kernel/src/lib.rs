@@ -85,7 +85,7 @@ mod worker;
 pub use detect::{FsType, TYPES, detect};
 pub use image::{is_disk, is_image};
 pub use inspect::{Inspection, Piece, inspect, inspect_served};
-pub use options::{DRIVER, OPTIONS, Options};
+pub use options::{DRIVER, Fixed, OPTIONS, Options};
 pub use outrigger_proto_disk::Medium;
 pub use outrigger_proto_disk::partition::{Partition, Scheme, Table};
 pub use outrigger_proto_disk::volume::Volume;

@@ -96,8 +96,19 @@ pub struct Options {
     pub devices: Vec<(String, PathBuf)>,
     /// For how long at least a guarded tree tries to start a worker before it is given up: what a mount says with `timeout=`.
     pub hold: Duration,
+    /// The same requests lead to the same image; none for a machine with the host's clock and random numbers.
+    pub fixed: Option<Fixed>,
     /// Everything else: options of the file system, as mount(8) takes them.
     pub passed: Vec<String>,
+}
+
+/// A machine that does the same whenever and wherever it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fixed {
+    /// The time of day, which never passes, in seconds since 1970.
+    pub seconds: u64,
+    /// Where its random numbers begin.
+    pub seed: u64,
 }
 
 impl Options {

@@ -196,6 +196,7 @@ impl Worker {
         command.args(options.io.as_ref().map(|io| format!("io={io}")));
         command.arg(format!("memory={}", options.memory())).arg(format!("files={}", options.files()));
         command.args(log.survived.then(|| format!("control={CONTROL}")));
+        command.args(options.fixed.map(|fixed| format!("fixed={},{}", fixed.seconds, fixed.seed)));
         command.args(options.patience.map(|patience| format!("patience={}", patience.as_secs())));
         // Ctrl-C is for us to see; the worker ends in good order when we hang up.
         command.confined(&[]).env_clear().current_dir("/").process_group(0);

@@ -189,7 +189,9 @@ impl Inner {
                 }
                 let refused = ended(refused.0, refused.1).await;
                 match (options.dialect, dialect.get()) {
-                    (Some(wanted), None) => Err(unspoken(&place, &options, (wanted, &terms), refused).await),
+                    (Some(wanted), None) => {
+                        Err(unspoken(&runtime, (&place, &options), (wanted, &terms), refused).await)
+                    }
                     _ => Err(refused),
                 }
             };
@@ -409,8 +411,8 @@ async fn ended(error: Error, program: Option<SshProcess>) -> Error {
 
 /// The error for a server that does not speak the dialect which the user wants, with the one that it would speak.
 async fn unspoken(
-    place: &Place,
-    options: &Options,
+    runtime: &Arc<dyn Runtime>,
+    (place, options): (&Place, &Options),
     (wanted, terms): (Dialect, &Terms),
     refused: Error,
 ) -> Error {
@@ -419,7 +421,7 @@ async fn unspoken(
     for at in 0..terms.offers.len() {
         let Ok((stream, _program)) = reach(place, options).await else { break };
         // It is dropped before it asks for anything: there is nothing to run.
-        match Session::start(stream, options.timeout, (&terms, at), drop).await {
+        match Session::start(stream, (options.timeout, runtime), (&terms, at), drop).await {
             Ok(Ok(session)) => {
                 let (wanted, spoken) = (wanted.name(), session.dialect.name());
                 return Errno::EPROTO.because(format!(

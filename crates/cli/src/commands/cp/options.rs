@@ -37,24 +37,7 @@ impl Settings {
     /// # Errors
     /// An option with a value it does not take, or one that is refused.
     pub fn new(given: &[Given], json: bool) -> Result<Self, Failure> {
-        let options = Options {
-            command: "cp",
-            recursive: false,
-            deref: Deref::Always,
-            preserve: Preserve::default(),
-            existing: Existing::Replace,
-            update: false,
-            force: false,
-            remove_destination: false,
-            attributes_only: false,
-            sparse: Sparse::Auto,
-            inside: true,
-            hard_link: false,
-            symbolic_link: false,
-            verbose: false,
-            json,
-            moving: false,
-        };
+        let options = Options::plain("cp", json);
         let target = TargetOptions::default();
         let mut settings = Settings { options, target, parents: false, progress: When::Auto, deref: None };
         for option in given {

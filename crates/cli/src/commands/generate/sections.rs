@@ -53,6 +53,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("truncate", &["outrigger truncate -s 1G disk.img::/swapfile"]),
     ("write", &["tar c dir | outrigger write host:dir.tar"]),
     (
+        "make-image",
+        &[
+            "outrigger make-image ./root disk.img",
+            "outrigger make-image --type vfat root.tar.xz::/ boot.img",
+            "SOURCE_DATE_EPOCH=1700000000 outrigger make-image --type xfs --size 1G ./root disk.img",
+        ],
+    ),
+    (
         "mount",
         &[
             "outrigger mount backup.tar.zst /mnt",
@@ -242,6 +250,11 @@ const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
         "XDG_RUNTIME_DIR",
         &["mount", "automount", "guard", "umount", "status", "trace", "flush", "upgrade"],
         "Where the control sockets of mounts are.",
+    ),
+    (
+        "SOURCE_DATE_EPOCH",
+        &["make-image"],
+        "The latest time in an image, and that of its making: seconds since 1970.",
     ),
     ("TZ", &["ls", "stat", "find", "du", "touch", "cp", "diff"], "The time zone of times."),
     ("LC_ALL, LC_COLLATE, LANG", &["ls"], "The order of names."),

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of a tree as they are made in an empty file system, one request after the other.
+
+use super::disk::Keeps;
+use super::failed;
+use super::source::{Found, Sink};
+use crate::copy::{Contents, Side};
+use crate::status::Failure;
+use outrigger_client::{Client, File, Inode};
+use outrigger_core::ops::{OpenFlags, XattrFlags};
+use outrigger_core::{Errno, Error, FileKind, Name, Result, SetAttrs, SetTime};
+
+/// Fills an empty file system.
+pub struct Populate<'a> {
+    /// The directories on the way to what is made.
+    directories: Vec<Inode>,
+    /// The files with several names, by their numbers.
+    links: Vec<Option<Inode>>,
+    root: Client,
+    keeps: Keeps,
+    contents: &'a Contents,
+    /// How messages call the tree that is copied.
+    shown: String,
+}
+
+impl<'a> Populate<'a> {
+    /// Of the file system of this client.
+    pub fn new(client: Client, keeps: Keeps, contents: &'a Contents, shown: String) -> Self {
+        Populate { directories: Vec::new(), links: Vec::new(), root: client, keeps, contents, shown }
+    }
+
+    fn make(&mut self, found: &Found) -> Result<(), Failure> {
+        let cannot = |error| refused(&self.shown, found, error);
+        let Some(directory) = self.directories.last() else {
+            let root = self.root.root().map_err(cannot)?;
+            self.directories.push(root);
+            return Ok(());
+        };
+        let name = Name::new(found.name().to_vec()).map_err(|error| cannot(error.into()))?;
+        if found.is_further_name()
+            && let Some(link) = &found.link
+            && let Some(Some(first)) = self.links.get(link.number)
+        {
+            return directory.link(first, &name).map(drop).map_err(cannot);
+        }
+        let mut made = match found.attr.kind() {
+            FileKind::Directory => {
+                let made = directory.mkdir(&name, 0o700).map_err(cannot)?;
+                self.directories.push(made);
+                return Ok(());
+            }
+            FileKind::Regular => return self.file(found, &name),
+            FileKind::Symlink => {
+                let target = found
+                    .inode
+                    .readlink()
+                    .map_err(|error| failed("cannot read", &self.shown, &found.path, &error))?;
+                directory.symlink(&name, target).map_err(cannot)?
+            }
+            kind => directory.mknod(&name, kind.bits() | 0o600, found.attr.rdev).map_err(cannot)?,
+        };
+        self.finish(found, &mut made, None)?;
+        self.keep(found, made);
+        Ok(())
+    }
+
+    fn file(&mut self, found: &Found, name: &Name) -> Result<(), Failure> {
+        let cannot = |error| refused(&self.shown, found, error);
+        let Some(directory) = self.directories.last() else { return Ok(()) };
+        let source = found.inode.open(OpenFlags::empty());
+        let source = source.map_err(|error| failed("cannot open", &self.shown, &found.path, &error))?;
+        let (mut made, file) =
+            directory.create(name, 0o600, OpenFlags::WRITE_ONLY.union(OpenFlags::EXCL)).map_err(cannot)?;
+        self.contents.copy((&source, &found.attr), &file).map_err(|(side, error)| match side {
+            Side::Source => failed("cannot read", &self.shown, &found.path, &error),
+            Side::Target => refused(&self.shown, found, error),
+        })?;
+        self.finish(found, &mut made, Some(&file))?;
+        file.close().map_err(|error| refused(&self.shown, found, error))?;
+        self.contents.progress().file();
+        self.keep(found, made);
+        Ok(())
+    }
+
+    /// Keeps a file that will get more names.
+    fn keep(&mut self, found: &Found, made: Inode) {
+        if let Some(link) = found.link.as_ref().filter(|link| link.names > 1) {
+            self.links.resize_with(self.links.len().max(link.number + 1), || None);
+            self.links[link.number] = Some(made);
+        }
+    }
+
+    /// Gives a file its attributes, in the order in which they survive: a change of the owner takes permissions away, and any change
+    /// the times.
+    fn finish(&self, found: &Found, made: &mut Inode, file: Option<&File>) -> Result<(), Failure> {
+        let cannot = |error| refused(&self.shown, found, error);
+        let attr = &found.attr;
+        let mut last = SetAttrs {
+            atime: Some(SetTime::To(attr.atime)),
+            mtime: Some(SetTime::To(attr.mtime)),
+            ..SetAttrs::default()
+        };
+        if self.keeps.unix {
+            let owner = SetAttrs { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttrs::default() };
+            if (attr.uid, attr.gid) != (made.attr().uid, made.attr().gid) {
+                set(made, file, owner).map_err(cannot)?;
+            }
+            last.mode = (found.attr.kind() != FileKind::Symlink).then(|| attr.permissions());
+        }
+        if self.keeps.attributes {
+            self.attributes(found, made)?;
+        }
+        set(made, file, last).map_err(cannot)
+    }
+
+    fn attributes(&self, found: &Found, made: &Inode) -> Result<(), Failure> {
+        let unread =
+            |error| failed("cannot read the extended attributes of", &self.shown, &found.path, &error);
+        let names = match found.inode.xattrs() {
+            Err(error) if error.errno == Errno::EOPNOTSUPP => return Ok(()),
+            names => names.map_err(unread)?,
+        };
+        for name in names {
+            let value = match found.inode.xattr(&name) {
+                // It was removed after it was listed.
+                Err(error) if error.errno == Errno::ENODATA => continue,
+                value => value.map_err(unread)?,
+            };
+            made.set_xattr(&name, value, XattrFlags::empty()).map_err(|error| {
+                failed(
+                    &format!("cannot set the extended attribute {name} of"),
+                    &self.shown,
+                    &found.path,
+                    &error,
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Populate<'_> {
+    fn put(&mut self, found: &Found) -> Result<(), Failure> {
+        self.make(found)
+    }
+
+    fn leave(&mut self, found: &Found) -> Result<(), Failure> {
+        match self.directories.pop() {
+            Some(mut made) => self.finish(found, &mut made, None),
+            None => Ok(()),
+        }
+    }
+}
+
+fn set(made: &mut Inode, file: Option<&File>, attrs: SetAttrs) -> Result<()> {
+    match file {
+        Some(file) => made.set_through(file, attrs).map(drop),
+        None => made.set(attrs).map(drop),
+    }
+}
+
+/// What the user is told when the image does not take a file.
+fn refused(shown: &str, found: &Found, error: Error) -> Failure {
+    let failure = failed("cannot put into the image", shown, &found.path, &error);
+    match error.errno {
+        Errno::ENOSPC => failure.and(": --size makes a larger one"),
+        _ => failure,
+    }
+}
