@@ -3,6 +3,7 @@
 
 mod audit;
 mod cow;
+mod prefixes;
 mod signals;
 pub mod via;
 
@@ -22,6 +23,7 @@ use outrigger_door_fuse::{Connection, Options, Session};
 use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Scheme, Start, Urls, View};
 use outrigger_host::allow_descriptors;
 use outrigger_layer_demux::{Demux, Options as DemuxOptions, Silence};
+use prefixes::{checked, read, split, there};
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use signals::{Forwarding, caught};
@@ -30,9 +32,8 @@ use std::fs;
 use std::io;
 use std::iter;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -395,62 +396,6 @@ pub fn view_of(command: &str, shown: &[Shown], prefixes: &[Prefix]) -> ProgramVi
 
 /// The schemes of trees that cannot be changed.
 const READ_ONLY: &[&str] = &["http", "https"];
-
-/// `PREFIX=LOCATION`.
-fn split(map: &OsStr) -> Result<(PathBuf, OsString), Failure> {
-    let bytes = map.as_bytes();
-    let Some(at) = bytes.iter().position(|&byte| byte == b'=') else {
-        return Err(Failure::serious(format!("--map {}: PREFIX=LOCATION expected", map.display())));
-    };
-    let (prefix, location) = (OsStr::from_bytes(&bytes[..at]), OsString::from_vec(bytes[at + 1..].to_vec()));
-    Ok((PathBuf::from(prefix), location))
-}
-
-/// A prefix, if programs can find it.
-fn checked(prefix: &Path) -> Result<PathBuf, Failure> {
-    let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
-    if !prefix.is_absolute() || prefix == Path::new("/") || !prefix.components().all(is_plain) {
-        return Err(Failure::serious(format!(
-            "'{}': a prefix is an absolute path without '..', and not the root",
-            prefix.display()
-        )));
-    }
-    // Without what does not count, as two slashes.
-    Ok(prefix.components().collect())
-}
-
-/// The file, if it is there. One that cannot be reached is no missing one: the program would work on other files than the user means.
-fn there(file: PathBuf) -> Result<Option<PathBuf>, Failure> {
-    let is_there = file.try_exists();
-    let is_there = is_there
-        .map_err(|error| Failure::serious(format!("'{}': {}", file.display(), Error::from(error))))?;
-    Ok(is_there.then_some(file))
-}
-
-/// The lines of a file with prefixes.
-fn read(file: &Path) -> Result<Vec<Shown>, Failure> {
-    let shown = file.display();
-    let text = fs::read_to_string(file)
-        .map_err(|error| Failure::serious(format!("'{shown}': {}", Error::from(error))))?;
-    let mut lines: Vec<Shown> = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let origin = format!("{shown}:{}", number + 1);
-        let wrong = |why: String| Failure::serious(format!("{origin}: {why}"));
-        let words = shell_words::split(line).map_err(|error| wrong(error.to_string()))?;
-        let (prefix, location, options) = match &words[..] {
-            [] => continue,
-            [prefix, location] => (prefix, location, String::new()),
-            [prefix, location, options] => (prefix, location, options.clone()),
-            _ => return Err(wrong("PREFIX LOCATION [OPTION,...] expected".to_owned())),
-        };
-        let prefix = checked(Path::new(prefix)).map_err(|failure| wrong(failure.to_string()))?;
-        if lines.iter().any(|line| line.prefix == prefix) {
-            return Err(wrong(format!("a second '{}'", prefix.display())));
-        }
-        lines.push(Shown { prefix, location: location.into(), options, origin });
-    }
-    Ok(lines)
-}
 
 /// The trees under one root, for this command.
 pub fn tree(context: &Context, map: Map, command: &'static str) -> Result<Tree, Failure> {

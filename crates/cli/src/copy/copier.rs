@@ -10,7 +10,6 @@ use super::pool::Pool;
 use super::shared::Shared;
 use super::target::{Spot, shown, shown_below, spot, wants_directory};
 use crate::context::{Context, Place};
-use crate::descent::LOOP;
 use crate::progress::Progress;
 use crate::say::quoted;
 use outrigger_client::{Entries, Follow, Inode, TreeId};
@@ -265,13 +264,7 @@ impl<'c> Copier<'c> {
         }
         if item.source.is_dir() {
             if above.iter().any(|frame| item.source.repeats(&frame.source)) {
-                let from = quoted(&item.from);
-                match self.shared.options.deref {
-                    Deref::Always => {
-                        self.shared.complain(format_args!("cannot copy cyclic symbolic link {from}"));
-                    }
-                    _ => self.shared.cannot("cannot copy", &item.from, &Errno::ELOOP.because(LOOP)),
-                }
+                self.shared.complain_of_loop(&item.from);
                 return self.give_up(item);
             }
             if self.made.iter().any(|made| made.is_same(&item.source)) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all threads of one copy share: options, reports, progress.
 
-use super::options::Options;
+use super::options::{Deref, Options};
 use super::target::shown_below;
+use crate::descent::LOOP;
 use crate::progress::Progress;
 use crate::say::quoted;
 use crate::status::Status;
@@ -34,6 +35,16 @@ impl Shared {
     pub(super) fn complain(&self, message: impl fmt::Display) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.lock().push((Status::Minor, message.to_string()));
+    }
+
+    /// Says that a directory is one of those that it is in: by a symbolic link that is followed, or as the server shows it.
+    pub(super) fn complain_of_loop(&self, name: &[u8]) {
+        match self.options.deref {
+            Deref::Always => {
+                self.complain(format_args!("cannot copy cyclic symbolic link {}", quoted(name)));
+            }
+            _ => self.cannot("cannot copy", name, &Errno::ELOOP.because(LOOP)),
+        }
     }
 
     /// As [`Shared::complain`], in the words of coreutils: "cannot create directory 'x': File exists". An

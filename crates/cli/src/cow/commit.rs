@@ -8,12 +8,13 @@
 
 use super::changes::{Became, Change, Changes};
 use super::make::{adorn, make};
-use super::notes::{Notes, clean, temporaries};
+use super::notes::{Notes, clean, commit_of, temporaries};
 use super::only::Only;
 use super::origin::{Origin, Recorder, Version};
-use super::overlay::{Overlay, commit_of, failed, origins_of, remove_tree};
+use super::overlay::{Overlay, failed, origins_of};
 use super::place::{Place, leads_nowhere, open_dir};
 use super::preflight;
+use super::remove::{gone, remove_tree};
 use super::shown;
 use crate::status::Failure;
 use outrigger_core::{Errno, Error};
@@ -469,14 +470,6 @@ fn conflict() -> io::Error {
 /// A directory that cannot be reached by its names any more.
 fn moved(error: io::Error) -> io::Error {
     if leads_nowhere(&error) { conflict() } else { error }
-}
-
-/// What is gone already need not be removed.
-fn gone(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 /// A directory of each file system that is changed.

@@ -4,7 +4,8 @@
 use super::changes::{Changes, OPAQUE, RESERVED};
 use super::only::Only;
 use super::origin;
-use super::overlay::{Overlay, failed, origins_of, remove_tree};
+use super::overlay::{Overlay, failed, origins_of};
+use super::remove::remove_tree;
 use super::shown;
 use crate::status::Failure;
 use std::ffi::OsString;

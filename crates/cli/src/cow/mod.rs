@@ -27,6 +27,7 @@ mod origin;
 mod overlay;
 mod place;
 mod preflight;
+mod remove;
 
 pub use changes::{Change, Changes};
 pub use commit::Commit;

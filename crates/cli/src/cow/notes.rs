@@ -8,8 +8,8 @@
 //! closed PATH          it has got those back
 //! ```
 
-use super::overlay::{commit_of, remove_tree};
 use super::place::{Place, leads_nowhere};
+use super::remove::remove_tree;
 use super::{read, written};
 use outrigger_core::hash::siphash13;
 use std::collections::{BTreeMap, HashSet};
@@ -19,6 +19,11 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// The file with the notes about the overlay in a directory.
+pub(super) fn commit_of(dir: &Path) -> PathBuf {
+    dir.join("commit")
+}
 
 /// What temporary names begin with.
 const UNFINISHED: &str = ".outrigger-commit-";

@@ -12,13 +12,12 @@ use super::make::adorn;
 use super::notes;
 use super::origin::{Recorder, load};
 use super::place::Place;
+use super::remove::{gone, remove_tree};
 use super::shown;
 use crate::status::Failure;
 use outrigger_core::{Errno, Error};
-use rustix::fs::{Mode, OFlags, open};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -157,7 +156,9 @@ impl Overlay {
     fn clear(&self) -> io::Result<()> {
         notes::undo(&self.dir)?;
         remove_tree(&self.dir.join(FORMER))?;
-        [ORIGINS, COMMIT].into_iter().try_for_each(|name| gone(fs::remove_file(self.dir.join(name))))
+        [origins_of(&self.dir), notes::commit_of(&self.dir)]
+            .into_iter()
+            .try_for_each(|file| gone(fs::remove_file(file)))
     }
 
     /// Where it is, without symbolic links.
@@ -211,7 +212,6 @@ const WORK: &str = ".wh..wh.work";
 /// An upper tree that is not complete, or is being removed.
 const FORMER: &str = "upper.part";
 const ORIGINS: &str = "origins";
-const COMMIT: &str = "commit";
 
 /// The upper tree of the overlay in a directory.
 pub(super) fn upper_of(dir: &Path) -> PathBuf {
@@ -221,11 +221,6 @@ pub(super) fn upper_of(dir: &Path) -> PathBuf {
 /// Its versions of hidden files.
 pub(super) fn origins_of(dir: &Path) -> PathBuf {
     dir.join(ORIGINS)
-}
-
-/// What `commit` has noted.
-pub(super) fn commit_of(dir: &Path) -> PathBuf {
-    dir.join(COMMIT)
 }
 
 /// Whether there is nothing in a directory but marks that were not completed.
@@ -273,45 +268,6 @@ fn in_an_overlay(error: io::Error) -> io::Error {
 }
 
 const IN_AN_OVERLAY: &str = "it is in an overlay itself: a directory in /run or /dev/shm is not";
-
-/// What is not there need not be removed.
-fn gone(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-/// Removes a file, or a directory with all that is in it, also where the permissions of directories forbid that to their owner.
-pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
-    let metadata = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found?,
-    };
-    if !metadata.is_dir() {
-        return gone(fs::remove_file(path));
-    }
-    gone(fs::remove_dir_all(path).or_else(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => permit(path).and_then(|()| fs::remove_dir_all(path)),
-        _ => Err(error),
-    }))
-}
-
-/// Lets the owner of a directory, and of those in it, do everything there. Others may put symbolic links in their places meanwhile: none is
-/// followed.
-fn permit(path: &Path) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = open(path, flags, Mode::empty())?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
-    fs::set_permissions(&path, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(&path)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            permit(&entry.path())?;
-        }
-    }
-    Ok(())
-}
 
 #[cfg(test)]
 mod tests {

@@ -36,7 +36,7 @@ impl<'a> Populate<'a> {
             self.directories.push(root);
             return Ok(());
         };
-        let name = Name::new(found.name().to_vec()).map_err(|error| cannot(error.into()))?;
+        let name = Name::new(found.name().to_vec()).map_err(cannot)?;
         if found.is_further_name()
             && let Some(link) = &found.link
             && let Some(Some(first)) = self.links.get(link.number)

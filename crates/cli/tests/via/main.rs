@@ -3,23 +3,25 @@
 
 mod answers;
 mod filtered;
+mod stored;
 #[path = "../support/mod.rs"]
 mod support;
 mod traced;
 
-/// The tests of `answers.rs`, each way.
+/// The tests of `answers.rs` and `stored.rs`, each way.
 macro_rules! each_way {
-    ($($test:ident)*) => {
+    ($($module:ident: $($test:ident)*;)*) => {
         mod seccomp {
-            $(#[test] fn $test() { crate::answers::$test("seccomp"); })*
+            $($(#[test] fn $test() { crate::$module::$test("seccomp"); })*)*
         }
         mod ptrace {
-            $(#[test] fn $test() { crate::answers::$test("ptrace"); })*
+            $($(#[test] fn $test() { crate::$module::$test("ptrace"); })*)*
         }
     };
 }
 
 each_way! {
+answers:
     what_is_read_is_of_one_file_while_others_replace_it
     who_opens_a_fifo_waits_for_the_other_one_and_not_for_ever
     a_file_is_not_emptied_or_made_for_a_program_that_has_no_room_for_it
@@ -41,10 +43,11 @@ each_way! {
     another_owner_is_seen_while_the_file_is_open
     what_threads_make_where_another_one_changes_the_directory_is_in_one_of_both
     the_directory_of_copies_leads_nowhere
+    directories_have_the_permissions_that_they_have_in_the_tree;
+stored:
     what_others_have_stored_since_a_file_was_opened_is_not_undone
     what_others_have_stored_since_a_file_was_stored_is_not_undone
     files_that_are_written_to_when_the_trees_are_taken_away_are_named
     what_is_written_and_closed_while_the_end_stores_it_is_named_and_kept
-    trees_are_closed_to_programs_while_the_end_stores_what_they_wrote
-    directories_have_the_permissions_that_they_have_in_the_tree
+    trees_are_closed_to_programs_while_the_end_stores_what_they_wrote;
 }

@@ -5,7 +5,7 @@ use crate::dialect;
 use crate::inner::{Inner, Me};
 use crate::options::{Options, Where};
 use crate::wire::{Fault, Session, Terms};
-use outrigger_core::{Cx, Errno, Error, Name, OpCode, Result, lock};
+use outrigger_core::{Cx, Errno, Error, Name, OpCode, Result, Runtime, lock};
 use outrigger_proto_ninep::{Dialect, Text};
 use outrigger_toolkit_remote::{Authority, Carrier, SshProcess, Stream, connect_reserved, repeated, within};
 use std::collections::{HashMap, HashSet};

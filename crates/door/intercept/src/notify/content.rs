@@ -2,7 +2,7 @@
 //! The content of files in the mirror: fetched when a file is opened, and stored in the tree after it was written to.
 
 use super::mirror::os;
-use super::unsaved::{kept, unfinished, unkept};
+use super::unsaved::{kept, note_at, unfinished, unkept};
 use super::{say, telling};
 use bytes::Bytes;
 use libc::F_RDLCK;
@@ -553,14 +553,6 @@ impl Contents {
             count => format!("what was written to {count} files is being stored; Ctrl-C gives up"),
         };
         telling(waits, || all.iter().filter_map(|content| lock(content).finish(keep, early)).collect())
-    }
-}
-
-/// Notes that a copy is written: after a crash it is found by that.
-fn note_at(note: &Path, real: &Path) -> Result<()> {
-    match symlink(real, note) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
-        noted => os(noted),
     }
 }
 

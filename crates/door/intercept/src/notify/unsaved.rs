@@ -4,7 +4,7 @@
 use super::content::{PIECE, write_at};
 use super::mirror::os;
 use outrigger_core::{Errno, Error, Result};
-use rustix::fs::fsync;
+use rustix::fs::{fsync, symlink};
 use rustix::io::pread;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,6 +13,14 @@ use std::path::{Path, PathBuf};
 
 /// The longest name of a file, in bytes.
 const NAME_MAX: usize = 255;
+
+/// Notes that a copy is written: after a crash it is found by that.
+pub(super) fn note_at(note: &Path, real: &Path) -> Result<()> {
+    match symlink(real, note) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        noted => os(noted),
+    }
+}
 
 /// What is said of content that is neither stored nor kept. `note` is a link to its copy.
 pub(super) fn unkept(path: &str, error: &Error, note: &Path, (keep, why): (&Path, &Error)) -> String {
