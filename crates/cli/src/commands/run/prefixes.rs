@@ -6,6 +6,7 @@ use crate::status::Failure;
 use outrigger_core::Error;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -32,12 +33,15 @@ pub(super) fn checked(prefix: &Path) -> Result<PathBuf, Failure> {
     Ok(prefix.components().collect())
 }
 
-/// The file, if it is there. One that cannot be reached is no missing one: the program would work on other files than the user means.
+/// The file, if it is there. Where this user may not look, there is no file of this user's. With another error it may be there, and without
+/// it the program would work on other files than the user means.
 pub(super) fn there(file: PathBuf) -> Result<Option<PathBuf>, Failure> {
-    let is_there = file.try_exists();
-    let is_there = is_there
-        .map_err(|error| Failure::serious(format!("'{}': {}", file.display(), Error::from(error))))?;
-    Ok(is_there.then_some(file))
+    match file.try_exists() {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
+            Err(Failure::serious(format!("'{}': {}", file.display(), Error::from(error))))
+        }
+        found => Ok(found.unwrap_or(false).then_some(file)),
+    }
 }
 
 /// The lines of a file with prefixes.
