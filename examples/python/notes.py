@@ -10,8 +10,8 @@ import errno, io, json, os, socket, struct, sys, time
 LOOKUP, GETATTR, SETATTR, UNLINK, RENAME, CREATE, READ, WRITE, READDIR = 1, 3, 4, 10, 12, 14, 16, 17, 25
 CHANGES = (SETATTR, UNLINK, RENAME, CREATE, WRITE)
 # How this program encodes each operation: the numbers that docs/PROTOCOL.md has for it.
-LAYOUTS = {LOOKUP: 0xd2065b69, GETATTR: 0x03b4563b, SETATTR: 0xa6bc06c7, UNLINK: 0xa7948eed, RENAME: 0x5d226842,
-           CREATE: 0x46b1c37f, READ: 0x1b23cea0, WRITE: 0x048d3200, READDIR: 0x6df28a10}
+LAYOUTS = {LOOKUP: 0xe708de8e, GETATTR: 0xd20470a0, SETATTR: 0x5b69c7bc, UNLINK: 0xa7948eed, RENAME: 0xaaae49d8,
+           CREATE: 0x032a81d2, READ: 0x1b23cea0, WRITE: 0x048d3200, READDIR: 0x6df28a10}
 SOCKET = socket.socket(fileno=os.dup(0))
 
 

@@ -291,6 +291,7 @@ mod tests {
         "commands/doctor.rs",
         "commands/guard.rs",
         "commands/inspect.rs",
+        "image/mod.rs",
         "trees/files.rs",
     ];
 

@@ -446,19 +446,6 @@ fn what_was_erased_is_no_empty_archive() {
 }
 
 #[test]
-fn an_image_inside_of_an_archive_is_said_to_be_one() {
-    if !has("mkfs.ext4") {
-        return;
-    }
-    let place = Place::new();
-    blank(&place, 16);
-    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
-    place.run_as("gzip", &["image"]).ok();
-    let complaint = place.run(&["ls", "image.gz::/image::/"]).refused(2);
-    assert!(complaint.contains("a disk image") && complaint.contains("outrigger cp"), "{complaint}");
-}
-
-#[test]
 fn qcow2_images_are_served_as_others_are() {
     if !can_serve() || !has("qemu-img") || !has("sfdisk") || !has("mkfs.vfat") || !has("mkfs.ext4") {
         return;

@@ -378,3 +378,53 @@ fn a_cpio_archive_has_the_tree_for_cpio_and_for_us() {
     let links = place.run(&["find", "out/dir/other", "-printf", "%n"]).ok();
     assert_eq!(links, "2");
 }
+
+#[test]
+fn a_name_that_ends_a_cpio_archive_is_refused() {
+    let place = Place::new();
+    place.file("tree/TRAILER!!!", "");
+    place.file("tree/last", "content");
+    let said = place.run(&["make-image", "--type=cpio", "tree", "image"]).refused(1);
+    assert!(said.contains("TRAILER!!!") && !place.at("image").exists(), "{said}");
+}
+
+/// Files of /proc say that they are empty.
+#[test]
+fn a_file_with_more_content_than_its_size_says_is_an_error_and_not_empty() {
+    let place = Place::new();
+    for kind in ["tar", "cpio"] {
+        let said = place.run(&["make-image", "--type", kind, "/proc/sys/kernel/random", "image"]);
+        assert!(said.code == Some(1) && said.err.contains("more content"), "{said:?}");
+        assert!(!place.at("image").exists());
+    }
+}
+
+#[test]
+fn names_of_attributes_with_signs_of_the_format_are_kept_in_tar_archives() {
+    let place = Place::new();
+    place.file("tree/f", "");
+    let names = ["user.a=b", "user.%3D", "user.100%"];
+    for name in names {
+        let set = "import os, sys; os.setxattr('tree/f', sys.argv[1], b'v=1')";
+        place.run_as("python3", &["-c", set, name]).ok();
+    }
+    place.run(&["make-image", "--type=tar", "tree", "image"]).ok();
+    place.run(&["cp", "-a", "image::/f", "ours"]).ok();
+    place.run_as("tar", &["-xf", "image", "--xattrs", "f"]).ok();
+    let get = "import os; print(*[(n, os.getxattr(f, n)) for f in ('ours', 'f') for n in sorted(os.listxattr(f)) if n.startswith('user.')])";
+    let all = "('user.%3D', b'v=1') ('user.100%', b'v=1') ('user.a=b', b'v=1')";
+    assert_eq!(place.run_as("python3", &["-c", get]).ok(), format!("{all} {all}\n"));
+}
+
+#[test]
+fn a_tree_with_the_directory_that_mke2fs_makes_becomes_an_image() {
+    if !can_serve() || !has("mke2fs") {
+        return;
+    }
+    let place = Place::new();
+    place.file("tree/lost+found/part", "content");
+    fs::set_permissions(place.at("tree/lost+found"), PermissionsExt::from_mode(0o750)).unwrap();
+    place.run(&["make-image", "tree", "image"]).ok();
+    assert_eq!(place.run(&["cat", "image::/lost+found/part"]).ok(), "content");
+    assert_eq!(place.run(&["stat", "-c", "%a", "image::/lost+found"]).ok(), "750\n");
+}

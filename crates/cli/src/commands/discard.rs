@@ -30,6 +30,6 @@ impl Run for Discard {
 
     fn run(self, _: &Context) -> Result<(), Failure> {
         let overlay = Overlay::open(&Overlay::dir(self.dir.as_deref())?)?;
-        if self.only.is_empty() { overlay.remove() } else { discard(&overlay, &Only::these(&self.only)?) }
+        if self.only.is_empty() { overlay.discard() } else { discard(&overlay, &Only::these(&self.only)?) }
     }
 }

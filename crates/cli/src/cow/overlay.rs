@@ -152,9 +152,8 @@ impl Overlay {
         fs::rename(fresh, upper)
     }
 
-    /// Removes everything but the upper tree, and what an interrupted commit has left among the real files.
+    /// Removes everything but the upper tree.
     fn clear(&self) -> io::Result<()> {
-        notes::undo(&self.dir)?;
         remove_tree(&self.dir.join(FORMER))?;
         [origins_of(&self.dir), notes::commit_of(&self.dir)]
             .into_iter()
@@ -186,6 +185,16 @@ impl Overlay {
     pub fn copies(&self) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let known = load(&origins_of(&self.dir)).map_err(|error| failed("cannot read", &self.dir, error))?;
         Ok(known.into_iter().filter_map(|(path, origin)| Some((path, origin.copied_alone()?))).collect())
+    }
+
+    /// Gives it up, with all changes; what an interrupted `commit` or `diff` has left among the real files is undone.
+    ///
+    /// # Errors
+    /// As [`Overlay::remove`], and when that cannot be undone.
+    pub fn discard(self) -> Result<(), Failure> {
+        notes::undo(&self.dir)
+            .map_err(|error| failed("cannot undo what was interrupted with the overlay", &self.dir, error))?;
+        self.remove()
     }
 
     /// Removes it, with all changes.

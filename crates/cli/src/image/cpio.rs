@@ -8,6 +8,8 @@ use outrigger_core::FileKind;
 
 /// Names and content begin at multiples of this, in bytes.
 const UNIT: u64 = 4;
+/// The name that ends an archive.
+const TRAILER: &[u8] = b"TRAILER!!!";
 /// The archive ends at a multiple of this, in bytes.
 const BLOCK: u64 = 512;
 
@@ -39,7 +41,7 @@ impl<'a> Cpio<'a> {
     /// # Errors
     /// When it cannot be written.
     pub fn finish(mut self) -> Result<(), Failure> {
-        self.header([0; 11], 1, b"TRAILER!!!")?;
+        self.header([0; 11], 1, TRAILER)?;
         self.stream.fill(BLOCK)
     }
 
@@ -101,6 +103,9 @@ impl<'a> Cpio<'a> {
 
 impl Sink for Cpio<'_> {
     fn put(&mut self, found: &Found) -> Result<(), Failure> {
+        if found.path == TRAILER {
+            return Err(self.stream.refused(found, "this name is the end of a cpio archive"));
+        }
         let (file, names) = self.number(found);
         let numbers = Numbers { file, names, size: 0 };
         match found.attr.kind() {
@@ -112,7 +117,7 @@ impl Sink for Cpio<'_> {
                 let open = self.stream.open(found)?;
                 self.file(found, Numbers { size, ..numbers })?;
                 self.stream.content(found, &open, (0, size.into()))?;
-                self.stream.file_done();
+                self.stream.file_done(found, &open)?;
                 self.stream.fill(UNIT)
             }
             FileKind::Symlink => {

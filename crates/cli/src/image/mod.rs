@@ -136,7 +136,7 @@ impl Wanted {
 
     /// When the image is made, in seconds since 1970. File systems take 0 as the time of one that was never mounted.
     fn clock(&self, plan: &Plan) -> u64 {
-        self.clock.unwrap_or(plan.newest.secs.max(0) as u64).max(1)
+        self.clock.unwrap_or(plan.newest.secs.clamp(0, u32::MAX.into()) as u64).max(1)
     }
 }
 

@@ -45,7 +45,14 @@ impl<'a> Populate<'a> {
         }
         let mut made = match found.attr.kind() {
             FileKind::Directory => {
-                let made = directory.mkdir(&name, 0o700).map_err(cannot)?;
+                let made = match directory.mkdir(&name, 0o700) {
+                    // mke2fs has made one.
+                    Err(error) if error.errno == Errno::EEXIST && found.path == b"lost+found" => {
+                        directory.lookup(&name)
+                    }
+                    made => made,
+                };
+                let made = made.map_err(cannot)?;
                 self.directories.push(made);
                 return Ok(());
             }

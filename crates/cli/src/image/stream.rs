@@ -95,9 +95,17 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// A file is done.
-    pub fn file_done(&self) {
+    /// A file is done, if it has no more content than its size says: files of /proc have, and those that have grown.
+    ///
+    /// # Errors
+    /// What its tree answers, and when there is more.
+    pub fn file_done(&self, found: &Found, file: &File) -> Result<(), Failure> {
+        let more = file.read_at(found.attr.size, 1).map_err(|error| self.unread(found, &error))?;
+        if !more.is_empty() {
+            return Err(self.unread(found, &Errno::EIO.because("it has more content than its size says")));
+        }
         self.progress.file();
+        Ok(())
     }
 }
 

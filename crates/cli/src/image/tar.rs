@@ -52,7 +52,7 @@ impl<'a> Tar<'a> {
         for piece in pieces {
             self.0.content(found, &file, piece)?;
         }
-        self.0.file_done();
+        self.0.file_done(found, &file)?;
         self.0.fill(BLOCK)
     }
 
@@ -83,13 +83,25 @@ impl<'a> Tar<'a> {
             match found.inode.xattr(&name) {
                 // It was removed after it was listed.
                 Err(error) if error.errno == Errno::ENODATA => {}
-                value => {
-                    header.record(&[b"SCHILY.xattr.", name.as_bytes()].concat(), &value.map_err(unread)?)
-                }
+                value => header
+                    .record(&[b"SCHILY.xattr.", &key(name.as_bytes())[..]].concat(), &value.map_err(unread)?),
             }
         }
         Ok(())
     }
+}
+
+/// The name of an attribute as a part of a key, which ends at the first `=`; as GNU tar writes and reads it.
+fn key(name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(name.len());
+    for byte in name {
+        match byte {
+            b'%' => key.extend_from_slice(b"%25"),
+            b'=' => key.extend_from_slice(b"%3D"),
+            _ => key.push(*byte),
+        }
+    }
+    key
 }
 
 impl Sink for Tar<'_> {

@@ -99,7 +99,7 @@ impl Pax {
             b"RHT.security.selinux" => self.xattr(b"security.selinux".to_vec(), value.to_vec()),
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                    self.xattr(name.to_vec(), value.to_vec());
+                    self.xattr(without_escapes(name), value.to_vec());
                 } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
                     // The same attribute usually comes as SCHILY.xattr too, which is exact.
                     let name = percent_decode(name)?;
@@ -175,6 +175,21 @@ fn time(text: &[u8]) -> Option<Time> {
         (true, 0) => Time { sec: -sec, nsec },
         (true, n) => Time { sec: -sec - 1, nsec: 1_000_000_000 - n },
     })
+}
+
+/// The name of an attribute in a key, as GNU tar writes it: the `=` that would end the key, and `%`, are escapes. Other signs stay as they are.
+fn without_escapes(name: &[u8]) -> Vec<u8> {
+    let (mut plain, mut rest) = (Vec::with_capacity(name.len()), name);
+    while let Some((&byte, tail)) = rest.split_first() {
+        let (byte, tail) = match (byte, tail.split_at_checked(2)) {
+            (b'%', Some((b"3D", tail))) => (b'=', tail),
+            (b'%', Some((b"25", tail))) => (b'%', tail),
+            _ => (byte, tail),
+        };
+        plain.push(byte);
+        rest = tail;
+    }
+    plain
 }
 
 fn percent_decode(text: &[u8]) -> Option<Vec<u8>> {

@@ -101,11 +101,13 @@ impl Medium for Served {
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.fill(buffer, offset).inspect_err(|error| {
-            // Errors of ours have no number, and say it all.
-            let why =
-                error.raw_os_error().map_or_else(|| error.to_string(), |number| Errno(number).to_string());
-            *lock(&self.failure) = Some(why);
-        })
+        let filled = self.fill(buffer, offset);
+        // Errors of ours have no number, and say it all.
+        let why = |error: &io::Error| match error.raw_os_error() {
+            Some(number) => Errno(number).to_string(),
+            None => error.to_string(),
+        };
+        *lock(&self.failure) = filled.as_ref().err().map(why);
+        filled
     }
 }

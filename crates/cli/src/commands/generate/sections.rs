@@ -57,7 +57,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "outrigger make-image ./root disk.img",
             "outrigger make-image --type vfat root.tar.xz::/ boot.img",
-            "SOURCE_DATE_EPOCH=1700000000 outrigger make-image --type xfs --size 1G ./root disk.img",
+            "export SOURCE_DATE_EPOCH=1700000000 && outrigger make-image --type xfs --size 1G ./root disk.img",
         ],
     ),
     (
