@@ -55,6 +55,16 @@ fn script(world: &World, options: &[&str], script: &str) -> Said {
     world.program(&[&["--no-hosts", "--map", "/data=tree"], options, &["sh", "-c", script]].concat())
 }
 
+/// A program whose streams are pipes, and which has said this line.
+fn started(place: &Place, words: &[&str], line: &str) -> Child {
+    let mut command = place.command(PROGRAM, words);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (mut child, mut said) = (command.spawn().unwrap(), String::new());
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said.trim_end(), line);
+    child
+}
+
 #[test]
 fn a_program_and_what_it_starts_find_a_tree_that_others_do_not_see() {
     for place in worlds() {
@@ -227,12 +237,7 @@ fn what_is_lost_when_a_program_ends_is_named_and_no_success() {
         let script = "exec 3>/far/dir/kept; echo new >&3; echo written; read line; echo more >&3";
         let words =
             ["run", "--via", via, "--timeout", "5", "--map", &map, "--opt", &option, "sh", "-c", script];
-        let mut command = place.command(PROGRAM, &words);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "written\n");
+        let mut child = started(&place, &words, "written");
         sshd.stop();
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let output = child.wait_with_output().unwrap();
@@ -255,16 +260,10 @@ fn storing_that_takes_long_is_said_and_a_signal_gives_it_up_with_the_names_of_fi
         let script = "import os, sys; f = os.open('/far/dir/kept', os.O_CREAT | os.O_WRONLY); os.write(f, b'new'); \
                       print('written', flush=True); sys.stdin.readline(); os.write(f, b'more'); os._exit(0)";
         let words = ["run", "--via", via, "--map", &map, "--opt", &option, "python3", "-c", script];
-        let mut command = place.command(PROGRAM, &words);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "written\n");
+        let mut child = started(&place, &words, "written");
         sshd.signal_sessions(Signal::STOP);
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        line.clear();
+        let (mut said, mut line) = (BufReader::new(child.stderr.take().unwrap()), String::new());
         while !line.contains("Ctrl-C gives up") {
             line.clear();
             assert_ne!(said.read_line(&mut line).unwrap(), 0, "{via}: it has ended with {:?}", child.wait());
@@ -285,15 +284,10 @@ fn a_program_that_waits_for_a_host_that_is_gone_is_not_silent() {
         let map = format!("/far={HOST}:{}", place.at("far").display());
         let script = "ls /far >/dev/null; echo looked; read line; exec cat /far/dir/file";
         let words = ["run", "--via", via, "--map", &map, "--opt", &option, "sh", "-c", script];
-        let mut command = place.command(PROGRAM, &words);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "looked\n");
+        let mut child = started(&place, &words, "looked");
         sshd.stop();
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        line.clear();
+        let mut line = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains(HOST) && line.contains("has not answered for 10 s"), "{via}: {line}");
         signal(child.id(), "KILL");

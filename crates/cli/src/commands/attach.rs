@@ -171,7 +171,7 @@ fn answer(notified: &Notified, process: u32, enough: &Cancel) -> io::Result<()> 
     let (written, mut is_told) = (notified.store_closed()?, false);
     while written.recv_timeout(POLL) != Err(RecvTimeoutError::Disconnected) {
         if signals.pending().next().is_some() {
-            let _ = writeln!(io::stderr(), "outrigger attach: storing what is there; Ctrl-C ends at once");
+            let _ = writeln!(io::stderr(), "outrigger attach: storing what is there; Ctrl-C gives up");
             break;
         }
         if !std::mem::replace(&mut is_told, true) {

@@ -14,8 +14,9 @@ use std::ffi::OsString;
 /// Arguments of `make-image`.
 ///
 /// Owners, permissions, times of modification, extended attributes, hard links, devices and holes are kept. The image has the size that the
-/// tree takes, and appears when it is complete. The same tree gives the same bytes, whoever makes the image and when: times in it are not
-/// later than SOURCE_DATE_EPOCH, if that is set in the environment (seconds since 1970).
+/// tree needs, and gets its name when it is complete. ext4 images and tar archives are reproducible: equal trees give equal bytes. The tools that
+/// make other file systems put random numbers into some of them (xfs, btrfs, ntfs). SOURCE_DATE_EPOCH in the environment (seconds since 1970)
+/// is the latest time in an image.
 #[derive(Debug, Args)]
 pub struct MakeImage {
     /// The type of the image.

@@ -5,7 +5,8 @@
 //! copy|hide INODE MODE LINKS UID GID SIZE MTIME CTIME PATH [SYSTEM]
 //! ```
 //!
-//! SYSTEM is the number of the file system that a directory is on (statvfs(3)), where it has one: mounts are told apart by it.
+//! SYSTEM is the number of the file system (`f_fsid`, statvfs(3)) that a directory is on; it is missing where the system gives none. A commit
+//! refuses a directory that is on another file system.
 //!
 //! A copy counts in the version it was made of last. What has no copy counts in the version that was hidden first. A line that a power
 //! failure took leaves a file of unknown version, which is a conflict.

@@ -2,7 +2,8 @@
 //! cpio archives of the form "newc", which Linux takes as its first file system (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use super::source::{Found, Sink};
-use super::stream::{Stream, device};
+use super::stream::Stream;
+use crate::format::mode::device;
 use crate::status::Failure;
 use outrigger_core::FileKind;
 

@@ -11,7 +11,7 @@
 //! | [`seed`] | numbers in place of random ones |
 //! | [`target`] | the file, which gets its name when it is complete |
 //!
-//! The same tree leads to the same bytes: names come sorted, identifiers and other numbers come from the tree, and the machine of the kernel
+//! For ext4 and tar, the same tree leads to the same bytes: names come sorted, identifiers and other numbers come from the tree, and the machine of the kernel
 //! code has a clock that does not move. `docs/design/0037-make-image.md` says what that takes.
 
 mod archive;
@@ -224,7 +224,7 @@ fn outside(place: &Place, target: &Target) -> Result<(), Failure> {
     if inside { Err(target.failure("it would be in the tree that it is made of")) } else { Ok(()) }
 }
 
-/// What the user is told when something fails with a file of the tree.
+/// The error message for a file of the tree: what failed, the path, and why.
 fn failed(what: &str, shown: &str, path: &[u8], error: &Error) -> Failure {
     let whole =
         if path.is_empty() { shown.as_bytes().to_vec() } else { [shown.as_bytes(), b"/", path].concat() };

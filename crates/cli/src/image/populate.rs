@@ -166,7 +166,7 @@ fn set(made: &mut Inode, file: Option<&File>, attrs: SetAttrs) -> Result<()> {
     }
 }
 
-/// What the user is told when the image does not take a file.
+/// The error message for a file that cannot be made in the image.
 fn refused(shown: &str, found: &Found, error: Error) -> Failure {
     let failure = failed("cannot put into the image", shown, &found.path, &error);
     match error.errno {

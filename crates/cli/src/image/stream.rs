@@ -30,12 +30,12 @@ impl<'a> Stream<'a> {
         Stream { out, progress, shown, written: 0 }
     }
 
-    /// What the user is told when `found` cannot be in an archive of this kind.
+    /// The error message for a file that archives of this kind cannot have.
     pub fn refused(&self, found: &Found, why: &str) -> Failure {
         failed("cannot put into the image", &self.shown, &found.path, &Errno::EINVAL.because(why.to_owned()))
     }
 
-    /// What the user is told when `found` cannot be read.
+    /// The error message for a file of the tree that cannot be read.
     pub fn unread(&self, found: &Found, error: &Error) -> Failure {
         failed("cannot read", &self.shown, &found.path, error)
     }
@@ -136,9 +136,4 @@ pub fn pieces(found: &Found, file: &File) -> Result<Option<Vec<(u64, u64)>>> {
         at = end;
     }
     Ok((pieces != [(0, size)]).then_some(pieces))
-}
-
-/// The numbers of a device: major and minor.
-pub fn device(rdev: u32) -> (u32, u32) {
-    ((rdev >> 8) & 0xfff, (rdev & 0xff) | (rdev >> 12) & 0xf_ff00)
 }

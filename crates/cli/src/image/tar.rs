@@ -3,7 +3,8 @@
 //! (its "PAX format 1.0"), extended attributes as star does (`SCHILY.xattr`).
 
 use super::source::{Found, Sink};
-use super::stream::{Stream, device, pieces};
+use super::stream::{Stream, pieces};
+use crate::format::mode::device;
 use crate::status::Failure;
 use outrigger_core::{Errno, FileKind, Time};
 

@@ -73,7 +73,7 @@ impl Target {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
-    /// What the user is told when making it fails for this reason.
+    /// The error message when the image cannot be made.
     pub fn failure(&self, why: impl std::fmt::Display) -> Failure {
         Failure::new(format!("cannot make {}: {why}", operand(&self.shown)))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals to `run`: for the program while it runs, and afterwards for whoever waits.
+//! Signals to `run`: while the program runs they are passed on to it; afterwards they end the wait for what it has written to be stored.
 
 use super::{POLL, is_in_foreground};
 use crate::interrupt::{self, GIVES_UP};
