@@ -313,7 +313,8 @@ impl Writing {
         // Trees without such times show those they have.
         let is_set = self.file.set(mtime).is_ok() && !self.file.client().abilities().attrs_may_fail;
         let attr = self.file.attr()?;
-        let is_timed = is_set && is_same_time(attr.mtime, time);
+        // A server that rounds times may tell another one once the content has arrived there.
+        let is_timed = is_set && attr.mtime == time;
         Ok((hash.finish(), attr, Since::Stored { is_timed }))
     }
 
