@@ -63,8 +63,7 @@ fn is_same_time(one: Time, other: Time) -> bool {
 enum Since {
     /// Since it was opened, when all its attributes were asked for.
     Opened,
-    /// Since its content was stored, which changes attributes in ways that are not known before it has arrived: its size is known, and its time
-    /// if the tree has taken that.
+    /// Since its content was stored: the size is known then, and the time of change if the tree keeps it exactly.
     Stored { is_timed: bool },
 }
 
