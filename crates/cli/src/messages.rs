@@ -11,16 +11,19 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write, stdout};
 use std::sync::OnceLock;
 
-/// Why something failed, in the words of coreutils. The reason a driver gives follows, unless the name in front of
-/// it says as much.
+/// Why something failed, in the words of coreutils. The reason a driver gives follows, unless it says the same.
 pub fn why(error: &Error) -> impl fmt::Display + '_ {
-    let told =
-        [Errno::ENOENT, Errno::ENOTDIR, Errno::EACCES, Errno::ELOOP, Errno::EISDIR, Errno::ENAMETOOLONG];
-    let reason = error.reason.as_deref().filter(|_| !told.contains(&error.errno));
+    let reason = error.reason.as_deref().filter(|reason| !says_the_same(reason, error.errno));
     fmt::from_fn(move |f| match reason {
         Some(reason) => write!(f, "{}: {reason}", error.errno),
         None => write!(f, "{}", error.errno),
     })
+}
+
+/// Whether a reason, as of a server, is the name of the error, or a part of it.
+fn says_the_same(reason: &str, errno: Errno) -> bool {
+    let (name, reason) = (errno.to_string().to_lowercase(), reason.trim_end_matches('.').to_lowercase());
+    name.contains(&reason) || reason.ends_with(&name)
 }
 
 /// The first error of [`announce`].
@@ -179,6 +182,15 @@ pub fn output_failed(error: io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_is_told_unless_it_is_the_name_of_the_error() {
+        let said = |reason: &str| why(&Errno::ENOENT.because(reason)).to_string();
+        for same in ["No such file", "no such file or directory.", "550 No such file or directory."] {
+            assert_eq!(said(same), "No such file or directory");
+        }
+        assert_eq!(said("no export 'x'"), "No such file or directory: no export 'x'");
+    }
 
     #[test]
     fn no_message_and_no_name_controls_a_terminal() {

@@ -115,6 +115,21 @@ fn a_program_that_runs_finds_a_tree_until_it_is_taken_away() {
 }
 
 #[test]
+fn a_signal_to_the_server_takes_the_trees_away_and_the_program_writes_to_the_end() {
+    let Some(place) = place() else { return };
+    let mut shell = Shell::new(&place);
+    for name in ["INT", "TERM"] {
+        let attached = Attached::to(&place, shell.id(), &["/data=tree"]);
+        assert_eq!(shell.says("exec 4>/data/new; echo one >&4"), "");
+        signal(attached.0.id(), name);
+        within("the trees are taken away", || shell.says("ls -d /data >&- 2>&- || echo gone") == "gone");
+        assert_eq!(shell.says("echo two >&4; exec 4>&-"), "");
+        attached.ends(0);
+        assert_eq!(fs::read_to_string(place.at("tree/new")).unwrap(), "one\ntwo\n");
+    }
+}
+
+#[test]
 fn the_working_directory_stays_where_its_name_does_not_lead_there() {
     let Some(place) = place() else { return };
     let mut shell = Shell::new(&place);

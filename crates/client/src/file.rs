@@ -251,9 +251,17 @@ impl File {
     ///
     /// # Errors
     /// A write error the tree had kept for later, or that it answers when the file is closed there.
-    pub fn close(mut self) -> Result<()> {
+    pub fn close(self) -> Result<()> {
         let flushed = self.flush();
-        flushed.and(self.release())
+        flushed.and(self.close_flushed())
+    }
+
+    /// Closes the file after [`File::flush`]; the result says whether the tree accepts what was written.
+    ///
+    /// # Errors
+    /// Those that the tree answers when the file is closed there.
+    pub fn close_flushed(mut self) -> Result<()> {
+        self.release()
     }
 
     /// Gives the handle back.

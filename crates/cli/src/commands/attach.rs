@@ -168,18 +168,19 @@ fn answer(notified: &Notified, process: u32, enough: &Cancel) -> io::Result<()> 
     say(process);
     while !notified.ends_within(POLL) && !notified.is_detached() && signals.pending().next().is_none() {}
     notified.detach();
+    let gives_up = || interrupt::install(enough, GIVES_UP).map(drop);
     let (written, mut is_told) = (notified.store_closed()?, false);
     while written.recv_timeout(POLL) != Err(RecvTimeoutError::Disconnected) {
         if signals.pending().next().is_some() {
+            gives_up()?;
             let _ = writeln!(io::stderr(), "outrigger attach: storing what is there; Ctrl-C gives up");
-            break;
+            return Ok(());
         }
         if !std::mem::replace(&mut is_told, true) {
             let _ = writeln!(io::stderr(), "outrigger attach: {WAITS}; Ctrl-C does not wait for that");
         }
     }
-    drop(signals);
-    interrupt::install(enough, GIVES_UP).map(drop)
+    gives_up()
 }
 
 /// Serves trees to a process that enters a namespace.

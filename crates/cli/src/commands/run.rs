@@ -476,7 +476,10 @@ fn serve(context: &Context, seen: &Seen, launched: Launched) -> Result<ExitStatu
     if let Some((tree, device)) = seen.within.as_ref().zip(trees) {
         sessions.push(session(context, tree, device)?);
     }
-    let forwarding = Forwarding::start(signals, child.id()).map_err(failed)?;
+    let (sessions, process) = (Arc::new(sessions), child.id());
+    let own = Arc::clone(&sessions);
+    let hurry = move || own.iter().for_each(|session| session.hurry_exit(process));
+    let forwarding = Forwarding::start(signals, process, hurry).map_err(failed)?;
     let executed = waiting.go();
     let status = child.wait().map_err(failed)?;
     if let Err(why) = executed {

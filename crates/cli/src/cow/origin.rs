@@ -14,7 +14,7 @@
 use super::{read, written};
 use outrigger_core::{Attr, Name, Result, Time, lock};
 use outrigger_layer_union::Hides;
-use rustix::fs::statvfs;
+use rustix::fs::{major, minor, statvfs};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -124,9 +124,13 @@ impl Origin {
         self.version.ino == now.ino()
     }
 
-    /// Whether the directory at its path is on another file system. What is not known is the same.
+    /// Whether the directory at its path is on another file system. What is not known is the same. Numbers that are made of that of the disk
+    /// (XFS, F2FS, FAT) may be others after a restart: there the number of the directory counts, too.
     pub fn is_elsewhere(&self, path: &Path) -> bool {
-        self.system.is_some_and(|then| system_of(path).is_some_and(|now| now != then))
+        let (Some(then), Some(system), Ok(now)) = (self.system, system_of(path), path.metadata()) else {
+            return false;
+        };
+        is_another_system(then, system, now.dev()) || system != then && !self.is_file(&now)
     }
 
     /// Whether a directory in the overlay has the permissions and the owner it was copied with.
@@ -166,6 +170,17 @@ pub fn load(path: &Path) -> io::Result<HashMap<PathBuf, Origin>> {
 /// The number of the file system of a directory; 0 is that of those that have none.
 fn system_of(path: &Path) -> Option<u64> {
     statvfs(path).ok().map(|found| found.f_fsid).filter(|&number| number != 0)
+}
+
+/// Whether the number of a file system on this device says that it is another one.
+fn is_another_system(then: u64, now: u64, device: u64) -> bool {
+    now != then && now != encoded(device)
+}
+
+/// The number of a device as Linux writes it into `f_fsid` (`huge_encode_dev`).
+fn encoded(device: u64) -> u64 {
+    let (major, minor) = (u64::from(major(device)), u64::from(minor(device)));
+    minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
 /// Takes out what is known of some files, in one step.
@@ -270,6 +285,22 @@ mod tests {
         let size = |path: &str| (known[Path::new(path)].version.size, known[Path::new(path)].copied);
         assert_eq!((size("/a b/c"), size("/a b"), size("/d")), ((2, true), (4, false), (6, false)));
         assert_eq!(known.len(), 3);
+    }
+
+    #[test]
+    fn numbers_of_disks_do_not_tell_file_systems_apart() {
+        let disk = |major, minor| rustix::fs::makedev(major, minor);
+        assert_eq!((encoded(disk(7, 1)), encoded(disk(259, 0x123))), (0x701, 0x11_0323));
+        assert!(!is_another_system(0x801, 0x811, disk(8, 0x11)), "XFS whose disk has another number after a restart");
+        assert!(is_another_system(0x801, 0x9a1d_a62d_873e_bd99, disk(8, 1)));
+        assert!(!is_another_system(0x9a1d, 0x9a1d, disk(8, 1)));
+        let dir = tempfile::tempdir().unwrap();
+        let version = Version::of(&dir.path().metadata().unwrap());
+        let origin = |version, system| Origin { version, copied: false, system };
+        let now = system_of(dir.path());
+        assert!(!origin(version.clone(), now).is_elsewhere(dir.path()));
+        let another = Version { ino: version.ino + 1, ..version };
+        assert!(now.is_none_or(|now| origin(another, Some(now ^ 1)).is_elsewhere(dir.path())));
     }
 
     #[test]

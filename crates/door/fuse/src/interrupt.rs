@@ -43,6 +43,23 @@ pub(crate) fn is_dying(thread: u32) -> bool {
     }
 }
 
+/// Whether all threads of a process are exiting, by a signal or by themselves.
+pub(crate) fn is_exiting(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return true };
+    threads.flatten().all(|thread| !fs::read_to_string(thread.path().join("status")).is_ok_and(|status| has_memory(&status)))
+}
+
+/// Whether an exiting thread is one of this process.
+pub(crate) fn is_exiting_in(thread: u32, process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{thread}/status"));
+    status.is_ok_and(|status| !has_memory(&status) && process_of(&status) == Some(process))
+}
+
+/// The process that the thread belongs to.
+fn process_of(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
 /// Whether the thread has memory: one that is exiting gives that back before it closes its files (proc_pid_status(5)).
 fn has_memory(status: &str) -> bool {
     status.lines().any(|line| line.starts_with("VmSize:"))
@@ -86,6 +103,8 @@ mod tests {
     fn a_thread_that_is_exiting_has_no_memory() {
         let own = fs::read_to_string("/proc/self/status").expect("the status");
         assert!(has_memory(&own) && !has_memory("Name:\tcat\nState:\tD (disk sleep)\nThreads:\t1\n"));
+        assert_eq!(process_of(&own), Some(std::process::id()));
+        assert!(!is_exiting(std::process::id()) && !is_exiting_in(std::process::id(), std::process::id()));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests in flight: the context each runs in, and how an interrupt finds it.
-use crate::interrupt::{is_dying, is_interruptible, may_outlive_its_thread};
+use crate::interrupt::{is_dying, is_exiting_in, is_interruptible, may_outlive_its_thread};
 use outrigger_core::{Cancel, Credentials, Cx, Node, lock};
 use outrigger_proto_fuse::{InHeader, UNIQUE_RESEND};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -68,6 +68,11 @@ impl About {
     fn is_given_up(&self, watched: bool) -> bool {
         is_interruptible(self.opcode) || self.cancel.heeds_signals() || (watched && is_dying(self.pid))
     }
+
+    /// Whether it is one of the last requests of this process, where 0 is none.
+    fn is_last_of(&self, process: u32) -> bool {
+        process != 0 && may_outlive_its_thread(self.opcode) && is_exiting_in(self.pid, process)
+    }
 }
 
 impl Slot {
@@ -121,6 +126,8 @@ impl Numbers {
 pub(crate) struct Slots {
     /// Whether programs that wait may be looked at.
     watched: bool,
+    /// The process whose exit waits for nothing.
+    hurried: AtomicU32,
     lives: Mutex<Vec<Arc<Live>>>,
     free: Mutex<Vec<Arc<Slot>>>,
     numbers: Mutex<Numbers>,
@@ -129,7 +136,13 @@ pub(crate) struct Slots {
 impl Slots {
     /// No slots yet. `watched`: whether programs that wait may be looked at.
     pub(crate) fn new(watched: bool) -> Self {
-        Self { watched, lives: Mutex::default(), free: Mutex::default(), numbers: Mutex::default() }
+        let (lives, free, numbers) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { watched, hurried: AtomicU32::new(0), lives, free, numbers }
+    }
+
+    /// Gives up the last requests of an exiting process, with [`Slots::cancel_dying`].
+    pub(crate) fn hurry(&self, process: u32) {
+        self.hurried.store(process, Ordering::Release);
     }
 
     /// A free slot.
@@ -193,7 +206,7 @@ impl Slots {
     /// Gives up requests whose programs have begun to die after an ignored signal, or which are the last of a dying
     /// program, and those that have come to heed signals only after theirs. True while there are programs to look after.
     pub(crate) fn cancel_dying(&self) -> bool {
-        let mut waiting = false;
+        let (mut waiting, hurried) = (false, self.hurried.load(Ordering::Acquire));
         for live in lock(&self.lives).iter() {
             let about = lock(&live.about);
             let is_last = self.watched && may_outlive_its_thread(about.opcode);
@@ -203,7 +216,7 @@ impl Slots {
             {
                 continue;
             }
-            if about.is_given_up(self.watched) {
+            if about.is_given_up(self.watched) || about.is_last_of(hurried) {
                 about.cancel.raise();
             } else {
                 waiting = true;

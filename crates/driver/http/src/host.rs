@@ -320,9 +320,8 @@ fn ends(answer: &Answer) -> bool {
         || response.version() > HttpVersion::HTTP_11
 }
 
-/// Whether a page has the end that all pages of indexes have.
+/// Whether a page has the end that all pages of indexes have. Some servers add a comment.
 fn is_whole(page: &[u8]) -> bool {
     const END: &[u8] = b"</html>";
-    let page = page.trim_ascii_end();
-    page.len().checked_sub(END.len()).is_some_and(|at| page[at..].eq_ignore_ascii_case(END))
+    page.windows(END.len()).any(|part| part.eq_ignore_ascii_case(END))
 }

@@ -145,7 +145,7 @@ fn answer(stream: &mut TcpStream, asked: &Asked, count: usize) -> Option<()> {
                 .and(None)
         }
         "/closed/" => {
-            let page = b"<html><a href=x>x</a></HTML>\n";
+            let page = b"<html><a href=x>x</a></HTML>\n<!-- a comment -->\n";
             send(stream, asked, "200 OK|Content-Type: text/html|Connection: close", page).and(None)
         }
         "/text/" => send(stream, asked, "200 OK|Content-Type: text/plain|Content-Length: 1", b"x"),

@@ -39,11 +39,15 @@ pub(super) fn caught() -> io::Result<Signals> {
 }
 
 impl Forwarding {
-    /// Passes on those that were caught, and come from now on.
+    /// Passes on those that were caught, and come from now on. As an exiting program takes none, `hurry` is called with those that end programs.
     ///
     /// # Errors
     /// When there is no thread for that.
-    pub(super) fn start(mut signals: Signals, child: u32) -> io::Result<Self> {
+    pub(super) fn start(
+        mut signals: Signals,
+        child: u32,
+        hurry: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
         let (phase, handle) = (Arc::<Phase>::default(), signals.handle());
         let own = Arc::clone(&phase);
         let forward = move || {
@@ -53,6 +57,9 @@ impl Forwarding {
                     return;
                 }
                 pass_on(signal, child);
+                if [SIGINT, SIGQUIT, SIGTERM, SIGHUP].contains(&signal) {
+                    hurry();
+                }
             }
         };
         let thread = thread::Builder::new().name("signals".into()).spawn(forward)?;

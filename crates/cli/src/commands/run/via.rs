@@ -230,7 +230,7 @@ fn answer(
     let signals = caught().map_err(failed)?;
     allow_descriptors();
     let notified = begin()?;
-    let forwarding = Forwarding::start(signals, pid).map_err(failed)?;
+    let forwarding = Forwarding::start(signals, pid, || ()).map_err(failed)?;
     let executed = waiting.go();
     let status = program.wait().map_err(failed)?;
     if let Err(why) = executed {

@@ -186,7 +186,7 @@ impl Server {
     /// Stores what was written to a file that is closed. If it cannot be, the user was told, and the copy stays as it is.
     fn settle(&self, path: &[u8]) {
         if let Ok(content) = self.mirror.content(&self.mirror.real(path)) {
-            let _ = self.mirror.contents.settle(&mut lock(&content));
+            let _ = self.mirror.contents.settle(&mut lock(&content), false);
         }
     }
 
@@ -216,7 +216,7 @@ impl Server {
     pub(crate) fn store(&self, path: &[u8]) -> Result<()> {
         let Ok(content) = self.mirror.content(&self.mirror.real(path)) else { return Ok(()) };
         let mut content = lock(&content);
-        self.mirror.contents.store(&mut content).and_then(|()| self.mirror.contents.settle(&mut content))
+        self.mirror.contents.store(&mut content).and_then(|()| self.mirror.contents.settle(&mut content, true))
     }
 }
 

@@ -2,36 +2,34 @@
 //! The content of files in the mirror: fetched when a file is opened, and stored in the tree after it was written to.
 
 use super::mirror::os;
-use super::unsaved::{kept, note_at, unfinished, unkept};
-use super::{say, telling};
+use super::say;
+use super::unsaved::{kept, unfinished, unkept};
 use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time, lock};
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{Stat, fstat, ftruncate, rename, symlink};
+use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time};
+use rustix::fs::{Stat, fstat, ftruncate};
 use rustix::io::{pread, pwrite};
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
-use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// How much is read at once when content is stored.
 pub(super) const PIECE: usize = 1 << 20;
-/// The name of a note that takes the place of another one; all others are numbers.
-const MOVED: &str = "moved";
+/// How long a tree that has not taken content is left alone by those who only look at the file.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// What tells whether the content of a file in the tree is another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u64, Time, u64);
 
 impl Key {
+    /// That of no file.
+    const NONE: Key = Key(u64::MAX, Time { secs: 0, nanos: 0 }, 0);
+
     pub(crate) fn of(attr: &Attr) -> Self {
         Key(attr.size, attr.mtime, attr.change)
     }
@@ -94,6 +92,21 @@ pub(crate) struct Content {
     writing: Option<Writing>,
 }
 
+/// What was done for a copy when a program was given it to write to.
+pub(super) struct Noted {
+    pub(super) watch: i32,
+    /// Says that there is something to be stored, should the server be killed.
+    pub(super) note: PathBuf,
+    /// The note is to be found by the next server.
+    pub(super) stays: bool,
+}
+
+impl Noted {
+    fn staying(self) -> Self {
+        Noted { stays: true, ..self }
+    }
+}
+
 /// A copy that programs write to.
 struct Writing {
     /// The file in the tree.
@@ -103,13 +116,11 @@ struct Writing {
     /// The copy.
     copy: OwnedFd,
     stamp: Stamp,
-    watch: i32,
-    /// Says that there is something to be stored, should the server be killed.
-    note: PathBuf,
+    noted: Noted,
     /// What tells that others have changed the file; none after a part of the content was stored.
     since: Option<Since>,
-    /// The user knows that it cannot be stored.
-    told: bool,
+    /// When the tree did not take the content, which the user was told.
+    failed: Option<Instant>,
 }
 
 /// Opens a file in the tree of which there can be a copy.
@@ -157,6 +168,11 @@ impl Content {
     /// Whether programs write to it, or what they have written is not stored yet.
     pub(crate) fn is_written(&self) -> bool {
         self.writing.is_some()
+    }
+
+    /// Whether a program has it open for writing.
+    pub(super) fn is_open(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| !writing.is_closed())
     }
 
     /// Fetches it from the tree.
@@ -227,14 +243,31 @@ impl Content {
         Ok(())
     }
 
+    /// Whether something is to be stored that no program writes to any more. With `again`, also what the tree did not take just now.
+    pub(super) fn is_to_settle(&self, again: bool) -> bool {
+        self.writing.as_ref().is_some_and(|writing| {
+            let is_paused = writing.failed.is_some_and(|failed| failed.elapsed() < PAUSE);
+            (again || !is_paused) && writing.is_closed()
+        })
+    }
+
     /// Stores what was written to the copy, and says whether it has arrived.
     ///
     /// # Errors
     /// Those of the tree. The copy keeps the content, and all of it is stored the next time.
-    fn settle(&mut self) -> Result<()> {
+    pub(super) fn settle(&mut self) -> Result<()> {
         self.store()?;
         let Some(writing) = &mut self.writing else { return Ok(()) };
         writing.file.flush().inspect_err(|_| writing.since = None)
+    }
+
+    /// Tells the user once that something is not stored.
+    pub(super) fn tell(&mut self, error: &Error) {
+        let Some(writing) = &mut self.writing else { return };
+        if writing.failed.replace(Instant::now()).is_none() {
+            let path = String::from_utf8_lossy(&self.path);
+            say(format_args!("'{path}': what was written cannot be stored: {error}"));
+        }
     }
 
     /// Stores it on stable storage.
@@ -264,29 +297,55 @@ impl Content {
 }
 
 impl Content {
-    /// Stores it, or keeps what was written: see [`Contents::finish`].
-    fn finish(&mut self, keep: &Path, early: bool) -> Option<String> {
-        // Before it is stored: what is written and closed meanwhile would pass for stored.
-        let is_open = early && self.writing.as_ref().is_some_and(|writing| !writing.is_closed());
-        let stored = self.settle();
-        let path = String::from_utf8_lossy(&self.path).into_owned();
-        let Writing { copy, note, .. } = self.writing.take()?;
-        let left = is_open.then(|| unfinished(&path, stored.as_ref().err(), &note, keep)).flatten();
-        if left.is_some() {
-            return left;
+    /// A program is given the copy to write to it.
+    pub(super) fn begin(&mut self, (file, node): (File, Node), copy: OwnedFd, noted: Noted) -> Result<()> {
+        if self.is_empty() {
+            // It was emptied at the tree by opening it, or made there.
+            self.key = Key::of(&file.attr()?);
         }
-        let lost = match stored {
-            Ok(()) => None,
-            Err(error) => match kept(keep, &path, &copy) {
-                Ok(place) => Some(format!(
-                    "'{path}' is not stored: {error}; what was written is in '{}'",
-                    place.display()
-                )),
-                Err(why) => return Some(unkept(&path, &error, &note, (keep, &why))),
-            },
+        let (stamp, since) = (Stamp::of(&copy)?, Some(Since::Opened));
+        self.writing = Some(Writing { file, node, copy, stamp, noted, since, failed: None });
+        Ok(())
+    }
+
+    /// Closes the file in the tree, where its content was stored, or was not for this reason. What the tree has not taken goes to the
+    /// directory `keep`, or stays where it is if that cannot take it. Answers what can be forgotten, and what is said of a loss.
+    pub(super) fn end(&mut self, stored: Result<()>, keep: &Path) -> Option<(Noted, Option<String>)> {
+        let Writing { file, copy, noted, .. } = self.writing.take()?;
+        // Some trees say only then that they have not taken it.
+        let Err(error) = stored.and_then(|()| file.close_flushed()) else {
+            self.is_here = true;
+            return Some((noted, None));
         };
-        let _ = std::fs::remove_file(note);
-        lost
+        // What programs see is what the tree has.
+        (self.key, self.is_here) = (Key::NONE, false);
+        let path = String::from_utf8_lossy(&self.path);
+        let (noted, lost) = match kept(keep, &path, &copy) {
+            Ok(place) => {
+                let place = place.display();
+                (noted, format!("'{path}' is not stored: {error}; what was written is in '{place}'"))
+            }
+            Err(why) => {
+                let lost = unkept(&path, &error, &noted.note, (keep, &why));
+                (noted.staying(), lost)
+            }
+        };
+        Some((noted, Some(lost)))
+    }
+
+    /// Stores it, or keeps what was written: see [`Contents::finish`](super::contents::Contents::finish).
+    pub(super) fn finish(&mut self, keep: &Path, early: bool) -> Option<(Noted, Option<String>)> {
+        // Before it is stored: what is written and closed meanwhile would pass for stored.
+        let is_open = early && self.is_open();
+        let stored = self.settle();
+        if is_open {
+            let path = String::from_utf8_lossy(&self.path);
+            let left = unfinished(&path, stored.as_ref().err(), &self.writing.as_ref()?.noted.note, keep);
+            if left.is_some() {
+                return Some((self.writing.take()?.noted.staying(), left));
+            }
+        }
+        self.end(stored, keep)
     }
 }
 
@@ -343,232 +402,6 @@ pub(crate) fn is_closed(file: &impl AsRawFd) -> bool {
     let is_closed = lease(F_RDLCK);
     lease(libc::F_UNLCK);
     is_closed
-}
-
-/// What is known of the contents of all copies, by their inode numbers.
-pub(crate) struct Contents {
-    all: Mutex<HashMap<u64, Arc<Mutex<Content>>>>,
-    watches: OwnedFd,
-    watched: Mutex<HashMap<i32, Arc<Mutex<Content>>>>,
-    /// Programs are given no more files to write to.
-    is_ending: AtomicBool,
-    /// How often content was stored.
-    stored: AtomicU64,
-    /// Where it is noted what is written.
-    notes: PathBuf,
-}
-
-impl Contents {
-    /// Of none. A link to each copy that is written is in the directory `notes`.
-    ///
-    /// # Errors
-    /// Those of inotify_init(2).
-    pub(crate) fn new(notes: PathBuf) -> io::Result<Self> {
-        let watches = inotify::init(CreateFlags::CLOEXEC)?;
-        Ok(Contents {
-            all: Mutex::default(),
-            watches,
-            watched: Mutex::default(),
-            is_ending: AtomicBool::new(false),
-            stored: AtomicU64::new(0),
-            notes,
-        })
-    }
-
-    /// How often content was stored: attributes that were asked for before the last time may be old.
-    pub(crate) fn stored(&self) -> u64 {
-        self.stored.load(Ordering::Acquire)
-    }
-
-    /// Gives programs no more files to write to: calls that are being answered may still ask for some when everything is stored.
-    pub(crate) fn end(&self) {
-        self.is_ending.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether trees are closed.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.is_ending.load(Ordering::SeqCst)
-    }
-
-    /// Stores what was written to a copy, be it closed or not.
-    ///
-    /// # Errors
-    /// Those of the tree.
-    pub(crate) fn store(&self, content: &mut Content) -> Result<()> {
-        let stored = content.store();
-        self.stored.fetch_add(1, Ordering::AcqRel);
-        stored
-    }
-
-    pub(crate) fn add(&self, found: &Stat, content: Content) {
-        lock(&self.all).insert(found.st_ino, Arc::new(Mutex::new(content)));
-    }
-
-    pub(crate) fn forget(&self, found: &Stat) {
-        lock(&self.all).remove(&found.st_ino);
-    }
-
-    pub(crate) fn of(&self, found: &Stat) -> Option<Arc<Mutex<Content>>> {
-        lock(&self.all).get(&found.st_ino).cloned()
-    }
-
-    /// Whether programs write to a copy that is one of another file than this.
-    pub(crate) fn is_of_another(&self, found: &Stat, node: Node) -> bool {
-        self.of(found).is_some_and(|content| content.try_lock().is_ok_and(|content| content.is_other(node)))
-    }
-
-    /// Whether programs write to a copy.
-    pub(crate) fn is_written(&self, found: &Stat) -> bool {
-        // What is fetched or stored at the moment must not be removed either.
-        self.of(found).is_some_and(|content| content.try_lock().map_or(true, |content| content.is_written()))
-    }
-
-    /// Copies were moved: notes lead to where they are. With `exchanged`, what was at `to` is at `from`.
-    pub(crate) fn moved(&self, from: &Path, to: &Path, exchanged: bool) -> Result<()> {
-        // Those that are changed may come once more otherwise.
-        for entry in std::fs::read_dir(&self.notes)?.collect::<Vec<_>>() {
-            let note = entry?.path();
-            // One that is gone meanwhile is of content that is stored.
-            let Ok(real) = std::fs::read_link(&note) else { continue };
-            let place = match exchanged {
-                true => replaced(&real, from, to).or_else(|| replaced(&real, to, from)),
-                false => replaced(&real, from, to),
-            };
-            let Some(place) = place else { continue };
-            // In one step: the process may be killed.
-            let new = self.notes.join(MOVED);
-            os(symlink(&place, &new))?;
-            os(rename(&new, &note))?;
-        }
-        Ok(())
-    }
-
-    /// A program is given a descriptor for writing to a copy, of which `copy` is one for reading. It is watched and noted before the file is
-    /// opened in the tree by `open`: nothing may have changed there when the program gets an error.
-    ///
-    /// # Errors
-    /// When it cannot be watched; `ENOTCONN` in the end; those of `open`.
-    pub(crate) fn begin(
-        &self,
-        content: &Arc<Mutex<Content>>,
-        guard: &mut Content,
-        (copy, real): (OwnedFd, &Path),
-        open: impl FnOnce(&mut Content) -> Result<(File, Node)>,
-    ) -> Result<()> {
-        if self.is_ending() {
-            // Who stores everything has not seen it, or waits for this content.
-            return Err(Errno::ENOTCONN.into());
-        }
-        let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
-        let watch = os(inotify::add_watch(&self.watches, path, WatchFlags::CLOSE_WRITE))?;
-        let note = self.notes.join(os(fstat(&copy))?.st_ino.to_string());
-        let begun = note_at(&note, real).and_then(|()| {
-            let (file, node) = open(guard)?;
-            if guard.is_empty() {
-                // It was emptied at the tree by opening it, or made there.
-                guard.key = Key::of(&file.attr()?);
-            }
-            lock(&self.watched).insert(watch, Arc::clone(content));
-            let (stamp, note, since) = (Stamp::of(&copy)?, note.clone(), Some(Since::Opened));
-            guard.writing = Some(Writing { file, node, copy, stamp, watch, note, since, told: false });
-            Ok(())
-        });
-        begun.inspect_err(|_| self.forget_written(watch, &note))
-    }
-
-    /// Nothing is left to be stored of a copy.
-    fn forget_written(&self, watch: i32, note: &Path) {
-        let _ = std::fs::remove_file(note);
-        lock(&self.watched).remove(&watch);
-        // It is gone with the last name of the copy.
-        let _ = inotify::remove_watch(&self.watches, watch);
-    }
-
-    /// Stores what was written to a copy that no program has open for writing any more.
-    ///
-    /// # Errors
-    /// Those of the tree, about which the user is told: the content is kept, and it is tried again.
-    pub(crate) fn settle(&self, content: &mut Content) -> Result<()> {
-        if !content.writing.as_ref().is_some_and(Writing::is_closed) {
-            return Ok(());
-        }
-        let stored = content.settle();
-        self.stored.fetch_add(1, Ordering::AcqRel);
-        match stored {
-            Ok(()) => {
-                if let Some(Writing { watch, note, .. }) = content.writing.take() {
-                    content.is_here = true;
-                    self.forget_written(watch, &note);
-                }
-                // It is closed now, which is when a server of whole files stores it.
-                self.stored.fetch_add(1, Ordering::AcqRel);
-                Ok(())
-            }
-            Err(error) => {
-                tell(content, &error);
-                Err(error)
-            }
-        }
-    }
-
-    /// Stores what programs write, when they close it, for as long as this process lives.
-    pub(crate) fn attend(&self) -> Result<()> {
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut events = inotify::Reader::new(&self.watches, &mut buffer);
-        loop {
-            let event = match events.next() {
-                Err(rustix::io::Errno::INTR) => continue,
-                event => os(event)?,
-            };
-            let closed = lock(&self.watched).get(&event.wd()).cloned();
-            if let Some(content) = closed {
-                // The user was told.
-                let _ = self.settle(&mut lock(&content));
-            }
-        }
-    }
-
-    /// Whether a program has a file open for writing. What others have closed is stored, if that is possible.
-    pub(crate) fn are_written(&self) -> bool {
-        let all: Vec<_> = lock(&self.all).values().cloned().collect();
-        all.iter().any(|content| {
-            let mut content = lock(content);
-            // Its failure stands on standard error.
-            let _ = self.settle(&mut content);
-            content.writing.as_ref().is_some_and(|writing| !writing.is_closed())
-        })
-    }
-
-    /// Stores everything that is left. What cannot be stored goes to the directory `keep`, or stays where it is if that cannot take it, and
-    /// a note with it; answers what was lost to the trees. With `early`, programs go on: what they have open for writing stays where it is,
-    /// too, as they may write to it after it was stored.
-    pub(crate) fn finish(&self, keep: &Path, early: bool) -> Vec<String> {
-        let all: Vec<_> = lock(&self.all).values().cloned().collect();
-        // What is locked is being stored.
-        let is_left =
-            |content: &Arc<Mutex<Content>>| content.try_lock().map_or(true, |content| content.is_written());
-        let left = || all.iter().filter(|content| is_left(content)).count();
-        let waits = || match left() {
-            1 => "what was written to a file is being stored; Ctrl-C gives up".to_owned(),
-            count => format!("what was written to {count} files is being stored; Ctrl-C gives up"),
-        };
-        telling(waits, || all.iter().filter_map(|content| lock(content).finish(keep, early)).collect())
-    }
-}
-
-/// The path of what was moved with a directory, or is that itself.
-fn replaced(real: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
-    let below = real.strip_prefix(from).ok()?;
-    Some(if below.as_os_str().is_empty() { to.to_owned() } else { to.join(below) })
-}
-
-/// Tells the user once that something is not stored.
-fn tell(content: &mut Content, error: &Error) {
-    let Content { path, writing: Some(writing), .. } = content else { return };
-    if !std::mem::replace(&mut writing.told, true) {
-        let path = String::from_utf8_lossy(path);
-        say(format_args!("'{path}': what was written cannot be stored: {error}"));
-    }
 }
 
 pub(super) fn write_at(file: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Result<()> {

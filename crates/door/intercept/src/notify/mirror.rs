@@ -4,7 +4,8 @@
 //! The path of a copy is that of the mirror and then that of the file. Directories have what was looked at, symbolic links lead nowhere,
 //! and files are holes of the right size until their content is needed ([`super::content`]).
 
-use super::content::{Content, Contents, Key};
+use super::content::{Content, Key};
+use super::contents::Contents;
 use super::names::{Names, above, as_path};
 use outrigger_client::Inode;
 use outrigger_core::attr::MODE_KIND;

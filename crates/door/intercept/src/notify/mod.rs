@@ -18,7 +18,7 @@
 //! | `keeper.rs`, `progress.rs` | the process that answers when the server has died, and what it has to know for that |
 //! | `answers.rs`, `open.rs`, `changes.rs`, `execute.rs` | the answers |
 //! | `redirect.rs` | having a program begin a call again with other arguments (ptrace) |
-//! | `mirror.rs`, `content.rs` | copies of files, of which programs get descriptors |
+//! | `mirror.rs`, `content.rs`, `contents.rs` | copies of files, of which programs get descriptors |
 //! | `unsaved.rs` | keeping content that no tree takes |
 //! | `place.rs` | the directory of these copies |
 //!
@@ -40,6 +40,7 @@ mod apart;
 mod caught;
 mod changes;
 mod content;
+mod contents;
 mod decode;
 mod execute;
 mod filter;

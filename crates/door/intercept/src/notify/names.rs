@@ -90,7 +90,7 @@ pub(crate) struct Found {
     pub(crate) dots: usize,
     /// Directories on the way. They are given back to the tree when the program has its answer.
     pub(crate) _way: Vec<Arc<Inode>>,
-    /// How often content had been stored when the file was looked at ([`super::content::Contents::stored`]).
+    /// How often content had been stored when the file was looked at ([`super::contents::Contents::stored`]).
     pub(crate) seen: u64,
 }
 

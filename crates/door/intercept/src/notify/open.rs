@@ -159,13 +159,14 @@ impl Server {
             // The copy is what programs see until it is stored.
             return written(&real, how);
         }
-        self.write(&real, (&content, &mut guard), how, |guard| {
-            let file = open_whole(inode, how.of_file() & !OpenFlags::EXCL)?;
-            if !how.has(O_TRUNC) {
-                self.mirror.fill(&real, inode, guard)?;
-            }
-            Ok((file, inode.node()))
-        })
+        let open = || open_whole(inode, how.of_file() & !OpenFlags::EXCL);
+        if how.has(O_TRUNC) {
+            return self.write(&real, (&content, &mut guard), how, || Ok((open()?, inode.node())));
+        }
+        let file = open()?;
+        // From `write` on, half of it would pass for what was written, should the server be killed.
+        self.mirror.fill(&real, inode, &mut guard)?;
+        self.write(&real, (&content, &mut guard), how, || Ok((file, inode.node())))
     }
 
     /// The copy of a regular file. That of another one, which had the name before, is stored until then.
@@ -201,13 +202,11 @@ impl Server {
         if guard.is_written() {
             return written(&real, how);
         }
-        self.write(&real, (&content, &mut guard), how, |guard| {
-            // Another program may have made it meanwhile.
-            if inode.attr().size > 0 && !how.has(O_TRUNC) {
-                self.mirror.fill(&real, &inode, guard)?;
-            }
-            Ok((file, inode.node()))
-        })
+        // Another program may have made it meanwhile.
+        if inode.attr().size > 0 && !how.has(O_TRUNC) {
+            self.mirror.fill(&real, &inode, &mut guard)?;
+        }
+        self.write(&real, (&content, &mut guard), how, || Ok((file, inode.node())))
     }
 
     /// Gives the program a descriptor of a copy that is stored when it is closed. Everything that takes something of this machine comes
@@ -217,13 +216,13 @@ impl Server {
         real: &Path,
         (content, guard): (&Arc<Mutex<Content>>, &mut Content),
         how: Opening,
-        begin: impl FnOnce(&mut Content) -> Result<(File, Node)>,
+        begin: impl FnOnce() -> Result<(File, Node)>,
     ) -> Result<Reply> {
         debug_assert!(how.writes());
         let copy = open(real, OFlags::RDONLY)?;
         let given = open(real, how.of_copy())?;
         self.mirror.contents.begin(content, guard, (copy, real), |guard| {
-            let opened = begin(guard)?;
+            let opened = begin()?;
             if how.has(O_TRUNC) {
                 guard.empty(&given)?;
             }

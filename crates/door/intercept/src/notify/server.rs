@@ -3,7 +3,7 @@
 
 use super::apart::{Apart, Overlay};
 use super::caught::{ByFilter, Caught};
-use super::content::Contents;
+use super::contents::Contents;
 use super::decode::{Asked, At};
 use super::gate::{Grafts, is_odd};
 use super::listener::Listener;
@@ -129,7 +129,7 @@ impl Notified {
         // Before they are taken for those of servers that no program needs.
         let former = mirrors.iter().filter_map(|mirror| FormerRunDirectory::of(mirror)).collect();
         let place = RunDirectory::make(base, &keep)?;
-        let contents = Contents::new(place.written()).map_err(failed("files cannot be watched (inotify)"))?;
+        let contents = Contents::new(place.written(), keep.clone()).map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
         let names = names.keeping_apart(overlay);
         let closed_trees = Names::new(prefixes, None, &place.mirror()).map_err(|error| error.to_string())?;
@@ -223,7 +223,7 @@ impl Notified {
             filter.keeper.wait();
         }
         self.server.mirror.contents.end();
-        let mut lost = self.server.mirror.contents.finish(&self.keep, early);
+        let mut lost = self.server.mirror.contents.finish(early);
         lost.extend(self.former.into_iter().filter_map(|former| former.keep(&self.keep)));
         self.place.remove();
         lost
