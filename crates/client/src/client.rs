@@ -5,7 +5,7 @@ use crate::asking::Asking;
 use crate::inode::Inode;
 use crate::wait::block_on;
 use outrigger_core::ops::{Forget, GetAttr, StatFs, SyncFs};
-use outrigger_core::reply::FsStat;
+use outrigger_core::reply::{Attrs, FsStat};
 use outrigger_core::{
     Abilities, Answer, BoxFuture, Cancel, Class, Credentials, Cx, DriverClass, Errno, Error, Exchange, Node,
     Op, OpCode, Reply, Request, Result, Runtime, Service,
@@ -168,6 +168,12 @@ impl Client {
     /// that has started is given up after an interruption.
     pub fn call<O: Op>(&self, op: O) -> Result<O::Out> {
         O::result(self.answer(op.into()))
+    }
+
+    /// The same for attributes as they are at whoever has the file.
+    pub(crate) fn call_fresh(&self, op: GetAttr) -> Result<Attrs> {
+        let cx = Cx { fresh: true, ..self.cx(self.settings.cancel.clone()) };
+        GetAttr::result(self.outcome(self.start(&cx, op.into())))
     }
 
     /// Does several operations at once, in any order, and waits for all their results, which are in the order of `ops`.

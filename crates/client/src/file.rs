@@ -181,6 +181,15 @@ impl File {
         Ok(self.held.client.call(GetAttr { node: self.held.node, handle: Some(self.handle) })?.attr)
     }
 
+    /// Its attributes as whoever has the file knows them, and no cache.
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn fresh_attr(&self) -> Result<Attr> {
+        let (node, handle) = (self.held.node, Some(self.handle));
+        Ok(self.held.client.call_fresh(GetAttr { node, handle })?.attr)
+    }
+
     /// Looks whether content that ends at `end` is all of a regular file, which had these attributes when it was found. More than
     /// these say is well: a tree that does not know the size of a file in advance declares 0.
     ///

@@ -88,6 +88,7 @@ pub mod supervise;
 pub mod survive;
 pub mod traverse;
 pub mod wcc;
+pub mod whiteout;
 pub mod wire;
 
 pub use attr::{Attr, AttrFields, FileKind, SetAttrs, SetTime, Time};

@@ -81,7 +81,8 @@ fn programs() -> Result<Vec<ProgramView>, Failure> {
 fn describe_view(view: &ProgramView) -> String {
     let ProgramView { argv, process, pid, mechanism, shown_by, overlay, places, uptime_seconds } = view;
     let up = duration(*uptime_seconds);
-    let argv = shell_words::join(argv);
+    // An argument makes no lines.
+    let argv = shell_words::join(argv).replace('\n', "?");
     let mut text =
         format!("{shown_by}: {argv} (process {process}) by {mechanism}, served by process {pid}, up {up}\n");
     if let Some(overlay) = overlay {

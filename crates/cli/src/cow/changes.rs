@@ -13,6 +13,7 @@ use crate::format::quote::{Quoting, Style};
 use crate::format::record::kind_word;
 use crate::status::Failure;
 use outrigger_core::FileKind;
+use outrigger_core::whiteout::{OPAQUE, hidden_by, is_reserved, whiteout};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -25,10 +26,6 @@ use std::sync::LazyLock;
 
 /// How paths are written in lines.
 static QUOTING: LazyLock<Quoting> = LazyLock::new(|| Quoting::new(Style::CMaybe));
-/// What names of the layer `union` begin with.
-pub(super) const RESERVED: &[u8] = b".wh.";
-/// Hides all names of the real directory.
-pub(super) const OPAQUE: &str = ".wh..wh..opq";
 
 /// What became of a real file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +162,7 @@ impl Changes {
     fn directory(&mut self, path: &Path, upper: &Path, merged: bool) -> Result<(), Failure> {
         let above = self.names(upper)?;
         let merged = merged && !above.contains(OsStr::new(OPAQUE));
-        let hidden = |name: &OsStr| above.contains(OsStr::from_bytes(&[RESERVED, name.as_bytes()].concat()));
+        let hidden = |name: &OsStr| above.contains(OsStr::from_bytes(&whiteout(name.as_bytes())));
         let mut all: BTreeSet<OsString> = above.iter().filter_map(|name| shown_name(name)).collect();
         if !merged {
             all.extend(self.names(path)?);
@@ -223,7 +220,7 @@ impl Changes {
     }
 
     fn added_in(&mut self, path: &Path, own: &Path) -> Result<(), Failure> {
-        for name in self.names(own)?.iter().filter(|name| !name.as_bytes().starts_with(RESERVED)) {
+        for name in self.names(own)?.iter().filter(|name| !is_reserved(name.as_bytes())) {
             let own = own.join(name);
             if let Some(mine) = found(&own)? {
                 self.added(&path.join(name), (&own, mine))?;
@@ -278,10 +275,10 @@ impl Changes {
 
 /// The name that programs see, of one in the overlay: a whiteout is what it hides.
 fn shown_name(name: &OsStr) -> Option<OsString> {
-    match name.as_bytes().strip_prefix(RESERVED) {
+    match hidden_by(name.as_bytes()) {
         None => Some(name.to_owned()),
         // The others say something about the directory itself.
-        Some(hidden) => (!hidden.starts_with(RESERVED)).then(|| OsString::from_vec(hidden.to_vec())),
+        Some(hidden) => (!is_reserved(hidden)).then(|| OsString::from_vec(hidden.to_vec())),
     }
 }
 

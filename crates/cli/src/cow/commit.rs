@@ -8,7 +8,7 @@
 
 use super::changes::{Became, Change, Changes};
 use super::make::{adorn, make};
-use super::notes::{Notes, clean, commit_of, temporaries};
+use super::notes::{Noted, Notes, clean, commit_of, temporaries};
 use super::only::Only;
 use super::origin::{Origin, Recorder, Version};
 use super::overlay::{Overlay, failed, origins_of};
@@ -117,11 +117,13 @@ impl<'a> Commit<'a> {
         })
     }
 
-    /// Whether the real file differs from the version that was hidden by what a former attempt did to its attributes: what is in it is
-    /// the same on both sides.
+    /// Whether the real file differs from the version that was hidden by what a former attempt did: to its attributes, where what is in it is
+    /// the same on both sides, or by having put a directory in the place of a file, in which each name counts for itself.
     fn was_begun(&self, change: &Change) -> bool {
         let only_attributes = change.became == Became::Modified && !change.what.contains(&"content");
-        only_attributes && self.notes.noted.attributes.contains(&change.path)
+        let is_dir = change.real.as_ref().is_some_and(Metadata::is_dir);
+        let Noted { temporary, attributes, .. } = &self.notes.noted;
+        only_attributes && (attributes.contains(&change.path) || is_dir && temporary.contains(&change.path))
     }
 
     /// Applies everything, and stores it. With `force`, also where a real file is changed meanwhile. `true`: the overlay has nothing else.

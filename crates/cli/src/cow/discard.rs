@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Giving up a part of the changes: programs see the real files there again.
 
-use super::changes::{Changes, OPAQUE, RESERVED};
+use super::changes::Changes;
 use super::only::Only;
 use super::origin;
 use super::overlay::{Overlay, failed, origins_of};
 use super::remove::remove_tree;
 use super::shown;
 use crate::status::Failure;
+use outrigger_core::whiteout::{OPAQUE, whiteout};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -37,7 +38,7 @@ pub fn discard(overlay: &Overlay, only: &Only) -> Result<(), Failure> {
         let mut reveal = || {
             changes.opened.open(&dir, 0o700)?;
             remove_tree(&upper(overlay, path))?;
-            remove_tree(&whiteout(overlay, path))
+            remove_tree(&whiteout_of(overlay, path))
         };
         match reveal() {
             // All of it went with a directory above it.
@@ -55,9 +56,9 @@ fn upper(overlay: &Overlay, path: &Path) -> PathBuf {
 }
 
 /// Where it says that there is none.
-fn whiteout(overlay: &Overlay, path: &Path) -> PathBuf {
+fn whiteout_of(overlay: &Overlay, path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
-    upper(overlay, path).with_file_name(OsString::from_vec([RESERVED, name.as_bytes()].concat()))
+    upper(overlay, path).with_file_name(OsString::from_vec(whiteout(name.as_bytes())))
 }
 
 /// The directory above a real file whose names the overlay hides, if there is one.
@@ -72,7 +73,7 @@ fn hidden_above(overlay: &Overlay, path: &Path) -> Result<Option<PathBuf>, Failu
         return Ok(None);
     }
     for above in path.ancestors().skip(1).take_while(|above| above.parent().is_some()) {
-        if is_there(&whiteout(overlay, above))? || is_there(&upper(overlay, above).join(OPAQUE))? {
+        if is_there(&whiteout_of(overlay, above))? || is_there(&upper(overlay, above).join(OPAQUE))? {
             return Ok(Some(above.to_owned()));
         }
     }

@@ -291,7 +291,10 @@ mod tests {
     fn numbers_of_disks_do_not_tell_file_systems_apart() {
         let disk = |major, minor| rustix::fs::makedev(major, minor);
         assert_eq!((encoded(disk(7, 1)), encoded(disk(259, 0x123))), (0x701, 0x11_0323));
-        assert!(!is_another_system(0x801, 0x811, disk(8, 0x11)), "XFS whose disk has another number after a restart");
+        assert!(
+            !is_another_system(0x801, 0x811, disk(8, 0x11)),
+            "XFS whose disk has another number after a restart"
+        );
         assert!(is_another_system(0x801, 0x9a1d_a62d_873e_bd99, disk(8, 1)));
         assert!(!is_another_system(0x9a1d, 0x9a1d, disk(8, 1)));
         let dir = tempfile::tempdir().unwrap();

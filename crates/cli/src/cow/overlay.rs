@@ -15,6 +15,7 @@ use super::place::Place;
 use super::remove::{gone, remove_tree};
 use super::shown;
 use crate::status::Failure;
+use outrigger_core::whiteout::WORK;
 use outrigger_core::{Errno, Error};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
@@ -216,8 +217,6 @@ impl Overlay {
     }
 }
 
-/// Where the layer `union` makes copies.
-const WORK: &str = ".wh..wh.work";
 /// An upper tree that is not complete, or is being removed.
 const FORMER: &str = "upper.part";
 const ORIGINS: &str = "origins";

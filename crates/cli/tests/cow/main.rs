@@ -259,6 +259,16 @@ fn an_interrupted_change_of_attributes_excuses_no_content() {
 }
 
 #[test]
+fn a_directory_that_an_interrupted_commit_has_put_in_the_place_of_a_file_is_no_conflict() {
+    let Some(place) = place("namespace") else { return };
+    apart(&place, "here", "rm many/a; mkdir many/a; echo in >many/a/in").ok();
+    fs::write(place.at("kept/commit"), format!("temporary {}/many/a\n", place.at("here").display())).unwrap();
+    place.run_as("sh", &["-ec", "rm here/many/a; mkdir -m 700 here/many/a"]).ok();
+    place.run(&["commit", "kept"]).ok();
+    assert_eq!(fs::read_to_string(place.at("here/many/a/in")).unwrap(), "in\n");
+}
+
+#[test]
 fn a_file_with_a_name_like_a_temporary_one_is_committed() {
     let Some(place) = place("namespace") else { return };
     apart(&place, "here", "echo x >.outrigger-commit-1").ok();

@@ -46,7 +46,9 @@ pub(crate) fn is_dying(thread: u32) -> bool {
 /// Whether all threads of a process are exiting, by a signal or by themselves.
 pub(crate) fn is_exiting(process: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return true };
-    threads.flatten().all(|thread| !fs::read_to_string(thread.path().join("status")).is_ok_and(|status| has_memory(&status)))
+    threads.flatten().all(|thread| {
+        !fs::read_to_string(thread.path().join("status")).is_ok_and(|status| has_memory(&status))
+    })
 }
 
 /// Whether an exiting thread is one of this process.

@@ -284,7 +284,10 @@ fn pass_on(socket: &OwnedFd, connection: u32, devices: &[BorrowedFd<'_>]) -> Res
 fn execute(program: &OsStr, arguments: &[OsString]) -> (u8, String) {
     let error = Command::new(program).args(arguments).exec();
     let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-    (status, failed(format_args!("'{}' cannot be executed", program.display()))(error))
+    (
+        status,
+        failed(format_args!("'{}' cannot be executed", program.display().to_string().escape_debug()))(error),
+    )
 }
 
 /// The descriptor of this number, which the process was started with; execve(2) closes it.

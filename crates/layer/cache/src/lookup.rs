@@ -145,6 +145,14 @@ impl Inner {
     }
 
     pub(crate) fn getattr<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: GetAttr) -> Answer<'a> {
+        if cx.fresh {
+            return Answer::later(async move {
+                if let Some(file) = self.writeback.file(op.node) {
+                    self.written(op.node, &file).await;
+                }
+                self.getattr_below(cx, op).await
+            });
+        }
         let (now, mut table) = (self.now(), lock(&self.table));
         let known = table.attrs(op.node, now).or_else(|| table.predicted(op.node, now));
         drop(table);

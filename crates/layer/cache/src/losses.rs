@@ -83,6 +83,19 @@ impl Losses {
         }
     }
 
+    /// close(2) returned the error of a file that the server has not taken.
+    pub(crate) fn told(&self, lost: Lost) {
+        let mut known = lock(&self.0);
+        if known.closed.len() < MOST {
+            known.closed.insert(lost.node, lost);
+        }
+    }
+
+    /// The file has other content, which is stored.
+    pub(crate) fn is_stored(&self, node: Node) {
+        lock(&self.0).closed.remove(&node);
+    }
+
     /// Whether a program that gives a file another name is the first to be told.
     pub(crate) fn tell(&self, node: Node) -> bool {
         lock(&self.0).told.insert(node)
@@ -117,5 +130,8 @@ mod tests {
         losses.remove(Node(2), true);
         let closed: Vec<_> = losses.told_at_close().iter().map(|lost| lost.node).collect();
         assert_eq!((closed, losses.all().len()), (vec![Node(2)], 0));
+        losses.told(lost(3, Errno::ENOSPC));
+        losses.is_stored(Node(2));
+        assert_eq!(losses.told_at_close().iter().map(|lost| lost.node).collect::<Vec<_>>(), [Node(3)]);
     }
 }

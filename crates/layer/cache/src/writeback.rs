@@ -15,7 +15,7 @@ use crate::pool;
 use crate::table::Table;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
-use outrigger_core::ops::{Flush, Lookup, OpenFlags, RenameFlags, SetAttr, Write};
+use outrigger_core::ops::{Flush, Locate, Lookup, OpenFlags, RenameFlags, SetAttr, Write};
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
@@ -496,7 +496,35 @@ impl Inner {
     /// A descriptor was closed. What was written of the file reaches the tree below before it learns that, which is when locks end
     /// and some programs store content: close(2) waits for it, or it is told when the file is closed there.
     pub(crate) fn flush<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Flush) -> Answer<'a> {
-        let open = self.handles.file(op.node, op.handle);
+        let (node, open) = (op.node, self.handles.file(op.node, op.handle));
+        let flushed = self.flush_open(cx, op, open.clone());
+        let stores = self.below().abilities.whole_files;
+        let Some(open) = open.filter(|open| stores && open.flags.is_some_and(OpenFlags::writes)) else {
+            return flushed;
+        };
+        Answer::later(async move {
+            let reply = flushed.await;
+            self.note_flush(cx, node, &open, &reply).await;
+            reply
+        })
+    }
+
+    /// A server of whole files has stored a file when it was flushed, or refused it: close(2) tells of that, at which programs may not look.
+    async fn note_flush(&self, cx: &Cx, node: Node, open: &OpenFile, reply: &Reply) {
+        let is_new = open.flags.is_some_and(|flags| flags.contains(OpenFlags::TRUNC));
+        match reply.error() {
+            None if is_new && !open.flushed_early.load(Ordering::Relaxed) => {
+                self.writeback.losses.is_stored(node);
+            }
+            None => {}
+            Some(error) => {
+                let path = ask(&*self.below().service, cx, Locate { node }).await.ok();
+                self.writeback.losses.told(Lost { node, path, unmade: None, error: error.clone() });
+            }
+        }
+    }
+
+    fn flush_open<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Flush, open: Option<Arc<OpenFile>>) -> Answer<'a> {
         let may_be_locked =
             || open.as_ref().is_none_or(|open| open.file.may_be_locked.load(Ordering::Acquire));
         let ends_locks = self.has(OpCode::SetLock) && may_be_locked();

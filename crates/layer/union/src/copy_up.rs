@@ -17,6 +17,7 @@ use outrigger_core::ops::{
     Rename, RenameFlags, RmDir, Seek, SetAttr, SetXattr, SymLink, Unlink, Whence, XattrFlags,
 };
 use outrigger_core::reply::Entry;
+use outrigger_core::whiteout::WORK;
 use outrigger_core::{
     Attr, Errno, Error, FileKind, Handle, LockOwner, Name, Node, OpCode, Reply, Request, Result, SetAttrs,
     SetTime, Traverse, XattrName, ask, lock,
@@ -26,9 +27,6 @@ use outrigger_core::{
 const PIECE: u64 = 256 << 10;
 /// All of the content.
 const WHOLE: u64 = u64::MAX;
-
-/// Where copies are made. Tools that make layers of OCI images leave out what begins so.
-const WORK: &str = ".wh..wh.work";
 
 /// An open file of one of the trees.
 #[derive(Clone, Copy)]

@@ -7,11 +7,11 @@
 //! each [`WINDOW`] of its names; memory has bounds whatever its size.
 
 use crate::Both;
-use crate::look::{hides, is_reserved};
 use crate::nodes::{Bound, Side, ino};
 use outrigger_core::listing::cookie_of;
 use outrigger_core::ops::{OpenDir, ReadDir, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Ttl};
+use outrigger_core::whiteout::{hidden_by, is_reserved};
 use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Name, Node, OpCode, Result, ask, lock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Both<'_> {
         let mut smallest = Smallest { after, bound: None, names: BTreeMap::new() };
         let shown = |side, dirent: &Dirent| Shown { ino: ino(side, dirent.ino, 0), kind: dirent.kind };
         if let Some(upper) = dir.upper {
-            self.each(Side::Upper, upper, |dirent| match hides(&dirent.name) {
+            self.each(Side::Upper, upper, |dirent| match hidden_by(&dirent.name) {
                 Some(hidden) => {
                     if let Ok(hidden) = Name::new(hidden.to_vec()) {
                         smallest.add(hidden, None, false);

@@ -12,31 +12,18 @@ use bytes::Bytes;
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{Forget, GetAttr, GetXattr, Lookup};
 use outrigger_core::reply::{Entry, Ttl};
+use outrigger_core::whiteout::{self, OPAQUE, is_reserved};
 use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, OpCode, Result, XattrName, ask};
 
-/// What names of ours begin with: programs neither see nor make them.
-const RESERVED: &[u8] = b".wh.";
-/// Hides all names of the lower directory.
-pub(crate) const OPAQUE: &str = ".wh..wh..opq";
-/// The same as an attribute (overlayfs, with privileges and without).
+/// Hides all names of the lower directory, as an attribute (overlayfs, with privileges and without).
 const OPAQUE_ATTRIBUTES: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
-
-/// Whether a name is one of ours.
-pub(crate) fn is_reserved(name: &[u8]) -> bool {
-    name.starts_with(RESERVED)
-}
-
-/// The name that this one of ours hides.
-pub(crate) fn hides(name: &[u8]) -> Option<&[u8]> {
-    name.strip_prefix(RESERVED)
-}
 
 /// The name that hides `name`.
 ///
 /// # Errors
 /// `ENAMETOOLONG` when it has more than 251 bytes.
 pub(crate) fn whiteout(name: &[u8]) -> Result<Name> {
-    Name::new([RESERVED, name].concat())
+    Name::new(whiteout::whiteout(name))
 }
 
 /// Whether overlayfs has hidden a name by this file.

@@ -6,12 +6,13 @@
 
 use crate::Both;
 use crate::locks::What;
-use crate::look::{OPAQUE, Seen, is_reserved, whiteout};
+use crate::look::{Seen, whiteout};
 use crate::nodes::{Bound, Side};
 use outrigger_core::ops::{
     Create, GetAttr, Link, MkNod, OpenFlags, ReadDir, Rename, RenameFlags, RmDir, TmpFile, Unlink,
 };
 use outrigger_core::reply::{Created, Entry};
+use outrigger_core::whiteout::{OPAQUE, is_reserved};
 use outrigger_core::{Added, Effect, Errno, FileKind, Name, Node, OpCode, Reply, Request, Result, ask};
 
 fn reserved() -> outrigger_core::Error {

@@ -177,7 +177,7 @@ impl Server {
         self.told_of_locks.call_once(|| {
             say(format_args!(
                 "a lock of '{}' holds among the programs of this run only, as all of files in trees: other clients neither see it nor keep it from being taken",
-                String::from_utf8_lossy(path)
+                super::shown(path)
             ));
         });
         Ok(Reply::Pass)

@@ -216,7 +216,10 @@ impl Server {
     pub(crate) fn store(&self, path: &[u8]) -> Result<()> {
         let Ok(content) = self.mirror.content(&self.mirror.real(path)) else { return Ok(()) };
         let mut content = lock(&content);
-        self.mirror.contents.store(&mut content).and_then(|()| self.mirror.contents.settle(&mut content, true))
+        self.mirror
+            .contents
+            .store(&mut content)
+            .and_then(|()| self.mirror.contents.settle(&mut content, true))
     }
 }
 

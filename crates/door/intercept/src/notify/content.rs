@@ -2,14 +2,14 @@
 //! The content of files in the mirror: fetched when a file is opened, and stored in the tree after it was written to.
 
 use super::mirror::os;
-use super::say;
 use super::unsaved::{kept, unfinished, unkept};
+use super::{say, shown};
 use bytes::Bytes;
 use libc::F_RDLCK;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Attr, Errno, Error, Node, Result, SetAttrs, SetTime, Time};
-use rustix::fs::{Stat, fstat, ftruncate};
+use rustix::fs::{fstat, ftruncate};
 use rustix::io::{pread, pwrite};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
@@ -35,16 +35,13 @@ impl Key {
     }
 
     /// Whether a file that is known by this has changed. Some trees tell times to the second. The time of a file that was made or
-    /// emptied just now may be predicted, and so may that of trees that may refuse to set it.
-    fn has_changed(self, file: &File, now: &Attr, since: Since) -> bool {
+    /// emptied just now may be predicted.
+    fn has_changed(self, now: &Attr, since: Since) -> bool {
         let Key(size, mtime, change) = self;
         let is_another_time = size > 0 && !is_same_time(mtime, now.mtime);
         size != now.size
             || match since {
-                Since::Opened => {
-                    let time_counts = !file.client().abilities().attrs_may_fail;
-                    change != now.change && size > 0 || time_counts && is_another_time
-                }
+                Since::Opened => change != now.change && size > 0 || is_another_time,
                 Since::Stored { is_timed } => is_timed && is_another_time,
             }
     }
@@ -121,6 +118,8 @@ struct Writing {
     since: Option<Since>,
     /// When the tree did not take the content, which the user was told.
     failed: Option<Instant>,
+    /// Others have changed the file: what is here is not stored any more.
+    is_stale: bool,
 }
 
 /// Opens a file in the tree of which there can be a copy.
@@ -173,6 +172,13 @@ impl Content {
     /// Whether a program has it open for writing.
     pub(super) fn is_open(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| !writing.is_closed())
+    }
+
+    /// The file has these attributes: a copy of what it had before is of no use.
+    pub(crate) fn be_of(&mut self, attr: &Attr) {
+        if !self.is_of(attr) {
+            (self.key, self.is_here) = (Key::of(attr), false);
+        }
     }
 
     /// Fetches it from the tree.
@@ -231,13 +237,17 @@ impl Content {
             return Ok(());
         }
         // As a whole, what is here would undo what others have stored.
-        if let Some(since) = writing.since
-            && self.key.has_changed(&writing.file, &writing.file.attr()?, since)
-        {
+        writing.is_stale |= match writing.since {
+            Some(since) => self.key.has_changed(&writing.now()?, since),
+            None => false,
+        };
+        if writing.is_stale {
             return Err(Errno::ESTALE.because("it was changed by another program since it was opened"));
         }
         writing.since = None;
-        let (hash, attr, since) = writing.store(stamp)?;
+        let stored = writing.store(stamp);
+        writing.is_stale = stored.as_ref().is_err_and(|error| error.errno == Errno::ESTALE);
+        let (hash, attr, since) = stored?;
         (writing.stamp, writing.since) = (stamp, Some(since));
         (self.hash, self.key) = (hash, Key::of(&attr));
         Ok(())
@@ -258,14 +268,17 @@ impl Content {
     pub(super) fn settle(&mut self) -> Result<()> {
         self.store()?;
         let Some(writing) = &mut self.writing else { return Ok(()) };
-        writing.file.flush().inspect_err(|_| writing.since = None)
+        writing.file.flush().inspect_err(|error| {
+            writing.since = None;
+            writing.is_stale = error.errno == Errno::ESTALE;
+        })
     }
 
     /// Tells the user once that something is not stored.
     pub(super) fn tell(&mut self, error: &Error) {
         let Some(writing) = &mut self.writing else { return };
         if writing.failed.replace(Instant::now()).is_none() {
-            let path = String::from_utf8_lossy(&self.path);
+            let path = shown(&self.path);
             say(format_args!("'{path}': what was written cannot be stored: {error}"));
         }
     }
@@ -285,9 +298,9 @@ impl Content {
     /// The attributes of a file that programs write to, in the tree.
     pub(crate) fn set_through(&mut self, attrs: SetAttrs) -> Option<Result<Attr>> {
         let writing = self.writing.as_ref()?;
-        let is_known = writing.since.is_none_or(|since| {
-            writing.file.attr().is_ok_and(|now| !self.key.has_changed(&writing.file, &now, since))
-        });
+        let is_known = writing
+            .since
+            .is_none_or(|since| writing.now().is_ok_and(|now| !self.key.has_changed(&now, since)));
         let set = writing.file.set(attrs);
         if let (true, Ok(attr)) = (is_known, &set) {
             self.key = Key::of(attr);
@@ -304,7 +317,7 @@ impl Content {
             self.key = Key::of(&file.attr()?);
         }
         let (stamp, since) = (Stamp::of(&copy)?, Some(Since::Opened));
-        self.writing = Some(Writing { file, node, copy, stamp, noted, since, failed: None });
+        self.writing = Some(Writing { file, node, copy, stamp, noted, since, failed: None, is_stale: false });
         Ok(())
     }
 
@@ -319,7 +332,7 @@ impl Content {
         };
         // What programs see is what the tree has.
         (self.key, self.is_here) = (Key::NONE, false);
-        let path = String::from_utf8_lossy(&self.path);
+        let path = shown(&self.path);
         let (noted, lost) = match kept(keep, &path, &copy) {
             Ok(place) => {
                 let place = place.display();
@@ -339,7 +352,7 @@ impl Content {
         let is_open = early && self.is_open();
         let stored = self.settle();
         if is_open {
-            let path = String::from_utf8_lossy(&self.path);
+            let path = shown(&self.path);
             let left = unfinished(&path, stored.as_ref().err(), &self.writing.as_ref()?.noted.note, keep);
             if left.is_some() {
                 return Some((self.writing.take()?.noted.staying(), left));
@@ -370,10 +383,19 @@ impl Writing {
         let mtime = SetAttrs { mtime: Some(SetTime::To(time)), ..SetAttrs::default() };
         // Trees without such times show those they have.
         let is_set = self.file.set(mtime).is_ok() && !self.file.client().abilities().attrs_may_fail;
-        let attr = self.file.attr()?;
+        let attr = if is_set { self.now()? } else { self.file.attr()? };
         // A server that rounds times may tell another one once the content has arrived there.
         let is_timed = is_set && attr.mtime == time;
         Ok((hash.finish(), attr, Since::Stored { is_timed }))
+    }
+
+    /// The attributes of the file in the tree.
+    fn now(&self) -> Result<Attr> {
+        match self.file.fresh_attr() {
+            // It gets its name with its content.
+            Err(error) if error.errno == Errno::ENOENT => self.file.attr(),
+            found => found,
+        }
     }
 
     /// Whether the file has no name in the tree.

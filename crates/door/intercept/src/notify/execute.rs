@@ -5,9 +5,9 @@ use super::decode::{Asked, At};
 use super::names::{Found, How, Where, as_path};
 use super::process::Process;
 use super::redirect::{SLOT, slot};
-use super::say;
 use super::server::{Reply, Server};
 use super::source::Call;
+use super::{say, shown};
 use outrigger_core::{Errno, FileKind, Result, lock};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::pread;
@@ -251,7 +251,7 @@ impl Server {
             lock(&self.redirected).insert(thread, path.to_vec());
         }
         let arguments = arguments.iter().map(|&(index, offset)| (index, slot(thread) + offset)).collect();
-        let what = String::from_utf8_lossy(self.names.shown(path).unwrap_or(path));
+        let what = shown(self.names.shown(path).unwrap_or(path));
         self.redirect(call, &what, bytes, arguments).inspect_err(|_| {
             lock(&self.redirected).remove(&thread);
         })

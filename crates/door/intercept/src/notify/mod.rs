@@ -90,6 +90,18 @@ fn say(what: impl Display) {
     let _ = writeln!(io::stderr(), "outrigger {command}: {what}");
 }
 
+/// A path as messages have it: names make no lines, and control no terminal.
+fn shown(path: &[u8]) -> String {
+    let mut shown = String::with_capacity(path.len());
+    for char in String::from_utf8_lossy(path).chars() {
+        match char.is_control() {
+            true => shown.extend(char.escape_default()),
+            false => shown.push(char),
+        }
+    }
+    shown
+}
+
 /// Does something, and says what is waited for if that takes long.
 fn telling<T>(waits: impl FnOnce() -> String + Send, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {

@@ -164,6 +164,7 @@ impl Server {
             return self.write(&real, (&content, &mut guard), how, || Ok((open()?, inode.node())));
         }
         let file = open()?;
+        guard.be_of(&file.fresh_attr()?);
         // From `write` on, half of it would pass for what was written, should the server be killed.
         self.mirror.fill(&real, inode, &mut guard)?;
         self.write(&real, (&content, &mut guard), how, || Ok((file, inode.node())))

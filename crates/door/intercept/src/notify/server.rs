@@ -129,7 +129,8 @@ impl Notified {
         // Before they are taken for those of servers that no program needs.
         let former = mirrors.iter().filter_map(|mirror| FormerRunDirectory::of(mirror)).collect();
         let place = RunDirectory::make(base, &keep)?;
-        let contents = Contents::new(place.written(), keep.clone()).map_err(failed("files cannot be watched (inotify)"))?;
+        let contents = Contents::new(place.written(), keep.clone())
+            .map_err(failed("files cannot be watched (inotify)"))?;
         let names = Names::new(prefixes, Some(client), &place.mirror()).map_err(|error| error.to_string())?;
         let names = names.keeping_apart(overlay);
         let closed_trees = Names::new(prefixes, None, &place.mirror()).map_err(|error| error.to_string())?;

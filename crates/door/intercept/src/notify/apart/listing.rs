@@ -7,12 +7,13 @@
 //! descriptors that were duplicated share their place, as always.
 
 use super::numbers::Numbers;
-use super::{Overlay, RESERVED, Side, is_dir, is_missing, look};
+use super::{Overlay, Side, is_dir, is_missing, look};
 use crate::notify::mirror::os;
 use crate::notify::names::{as_path, is_gone};
 use crate::notify::process::Process;
 use crate::notify::server::{Reply, Server};
 use crate::notify::source::Call;
+use outrigger_core::whiteout::{is_reserved, whiteout};
 use outrigger_core::{Errno, Result};
 use rustix::fs::{CWD, FileType, Mode, OFlags, SeekFrom, Stat, fstat, openat, seek};
 use rustix::io::Errno as Os;
@@ -89,7 +90,7 @@ impl Server {
                 let elsewhere = overlay.elsewhere(device, path).is_some();
                 some(&dir, &mut buffer, |name, head| {
                     overlay.numbers.put_entry((device, elsewhere), head);
-                    !name.starts_with(RESERVED)
+                    !is_reserved(name)
                 })?
             }
             Listed::Both { path, shows_real } => {
@@ -217,14 +218,14 @@ impl<'a> Above<'a> {
             }
             return true;
         }
-        !name.starts_with(RESERVED) && !self.names.contains(&[RESERVED, name].concat())
+        !is_reserved(name) && !self.names.contains(&whiteout(name))
     }
 
     /// Entries with names that the overlay alone has, from this place on, and the place behind them.
     fn alone(&self, path: &[u8], shows_real: bool, from: u64, size: usize) -> Result<(Vec<u8>, u64)> {
         let is_alone = |name: &&Vec<u8>| {
             let is_seen = || shows_real && !is_missing(&[path, b"/", name].concat());
-            !name.starts_with(RESERVED) && !is_seen()
+            !is_reserved(name) && !is_seen()
         };
         let mut names: Vec<_> = self.names.iter().map(|name| (number(name), name)).collect();
         names.retain(|(number, name)| *number >= from && is_alone(name));

@@ -24,6 +24,7 @@ mod open;
 use super::names::{DELETED, above, as_path, is_below, is_gone, last};
 use numbers::Numbers;
 use outrigger_client::{Client, Inode};
+use outrigger_core::whiteout::{OPAQUE, is_reserved, whiteout};
 use outrigger_core::{Errno, Name, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
 use rustix::io::Errno as Os;
@@ -32,10 +33,6 @@ use std::path::PathBuf;
 
 /// What is the system's: changes are made there.
 const SYSTEM: [&[u8]; 4] = [b"/proc", b"/sys", b"/dev", b"/run"];
-/// What names of the layer `union` begin with, which says by them what is hidden.
-const RESERVED: &[u8] = b".wh.";
-/// Hides all names of the real directory.
-const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// Local files whose changes are kept apart.
 pub struct Apart {
@@ -107,8 +104,8 @@ fn is_missing(path: &[u8]) -> bool {
 }
 
 /// The name in the upper tree that hides a file.
-fn whiteout(path: &[u8]) -> Vec<u8> {
-    [above(path), b"/", RESERVED, last(path)].concat()
+fn whiteout_of(path: &[u8]) -> Vec<u8> {
+    [above(path), b"/", &whiteout(last(path))].concat()
 }
 
 /// Whether a path is one below which everything is the system's.
@@ -201,7 +198,7 @@ impl Overlay {
         match dir {
             Side::System | Side::Real => dir,
             Side::Hidden | Side::Own => Side::Hidden,
-            Side::Upper | Side::Both if last(path).starts_with(RESERVED) => Side::Hidden,
+            Side::Upper | Side::Both if is_reserved(last(path)) => Side::Hidden,
             Side::Upper if is_missing(&self.real(path)) => Side::Hidden,
             Side::Upper => Side::Upper,
             Side::Both if is_top_of_system(path) && look(path).is_ok_and(|found| is_dir(&found)) => {
@@ -214,12 +211,12 @@ impl Overlay {
     /// Where a file is whose directory is on both sides.
     fn in_both(&self, path: &[u8]) -> Side {
         let real = self.real(path);
-        let is_hidden = || !is_missing(&whiteout(&real));
+        let is_hidden = || !is_missing(&whiteout_of(&real));
         match look(&real) {
             Ok(found) if is_dir(&found) => {
                 let is_merged = look(path).is_ok_and(|found| is_dir(&found))
                     && !is_hidden()
-                    && is_missing(&[&real, &b"/"[..], OPAQUE].concat());
+                    && is_missing(&[&real, &b"/"[..], OPAQUE.as_bytes()].concat());
                 if is_merged { Side::Both } else { Side::Upper }
             }
             Ok(_) => Side::Upper,
