@@ -254,6 +254,28 @@ fn a_program_sees_hosts_by_their_scheme() {
     assert_eq!(fs::read_to_string(far.server.root().join("new")).unwrap(), "new\n");
 }
 
+/// No program has to look at what close(2) answers, and one that ends gets no answer.
+#[test]
+fn content_that_the_server_refuses_when_a_program_closes_it_is_named_in_the_end() {
+    let Some(far) = Far::new() else { return };
+    let path = format!("/dav/127.0.0.1:{}/f", far.server.port());
+    let own = far.server.root().join("f");
+    for end in ["exec 5>&-; true", "exec true"] {
+        far.by_others("f", "one\n");
+        let others = format!("echo of another client >{}", own.display());
+        let script = format!("exec 5>>{path}; echo mine >&5; {others}; {end}");
+        let said = far.place.run(&["run", "--via", "namespace", "--", "sh", "-c", &script]);
+        assert!(said.code == Some(125) && said.err.contains("/f is lost"), "{end}: {said:?}");
+        assert_eq!(fs::read_to_string(&own).unwrap(), "of another client\n", "{end}");
+    }
+    let again = format!(
+        "exec 5>>{path}; echo mine >&5; echo longer now >{}; exec 5>&-; echo again >{path}",
+        own.display()
+    );
+    far.place.run(&["run", "--via", "namespace", "--", "sh", "-c", &again]).ok();
+    assert_eq!(fs::read_to_string(&own).unwrap(), "again\n");
+}
+
 /// Content that was cached a moment ago is not worked on when another client has replaced it.
 #[test]
 fn a_file_is_asked_about_when_it_is_opened() {

@@ -283,6 +283,34 @@ fn storing_that_takes_long_is_said_and_a_signal_gives_it_up_with_the_names_of_fi
     }
 }
 
+/// Attributes that a cache keeps say nothing of that.
+#[test]
+fn what_another_client_of_a_host_has_written_meanwhile_is_not_undone() {
+    for via in ["seccomp", "ptrace"] {
+        let Some((place, sshd)) = far(via) else { return };
+        let option = format!("F={}", sshd.configuration().display());
+        let map = format!("/far={HOST}:{}", place.at("far").display());
+        for then in ["true", "sync /far/dir/file"] {
+            place.file("far/dir/file", "far\n");
+            let script = format!(
+                "exec 5<>/far/dir/file; echo ours >&5; echo opened; read line; echo more >&5; {then}; exec 5>&-; true"
+            );
+            let words = ["run", "--via", via, "--map", &map, "--opt", &option, "sh", "-c", &script];
+            let mut child = started(&place, &words, "opened");
+            place.file("far/dir/file", "of others, and longer\n");
+            child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{via}, {then}: {said}");
+            assert!(said.contains("changed by another program"), "{via}, {then}: {said}");
+            let stored = fs::read_to_string(place.at("far/dir/file")).unwrap();
+            assert_eq!(stored, "of others, and longer\n", "{via}, {then}");
+            let unsaved = said.rsplit_once(" is in '").unwrap().1.split('\'').next().unwrap();
+            assert_eq!(fs::read_to_string(unsaved).unwrap(), "ours\nmore\n", "{via}, {then}");
+        }
+    }
+}
+
 #[test]
 fn a_program_that_waits_for_a_host_that_is_gone_is_not_silent() {
     for via in worlds().map(|world| world.via) {

@@ -47,6 +47,7 @@ answers:
 stored:
     what_others_have_stored_since_a_file_was_opened_is_not_undone
     what_others_have_stored_since_a_file_was_stored_is_not_undone
+    content_that_is_refused_when_its_file_is_closed_is_kept
     files_that_are_written_to_when_the_trees_are_taken_away_are_named
     what_is_written_and_closed_while_the_end_stores_it_is_named_and_kept
     trees_are_closed_to_programs_while_the_end_stores_what_they_wrote;

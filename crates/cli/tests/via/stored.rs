@@ -50,6 +50,15 @@ pub fn what_others_have_stored_since_a_file_was_stored_is_not_undone(via: &'stat
     }
 }
 
+pub fn content_that_is_refused_when_its_file_is_closed_is_kept(via: &'static str) {
+    let place = place(via);
+    let layer = ["--layer", "fault=op=release,error=ENOSPC"];
+    let said = run(&place, &layer, &["sh", "-c", "echo precious >/data/new"]);
+    assert!(said.code == Some(125) && said.err.contains("'/data/new' is not stored: No space"), "{said:?}");
+    let unsaved = said.err.rsplit_once(" is in '").unwrap().1.split('\'').next().unwrap().to_owned();
+    assert_eq!(fs::read_to_string(unsaved).unwrap(), "precious\n");
+}
+
 /// Nothing can have their writes fail.
 pub fn files_that_are_written_to_when_the_trees_are_taken_away_are_named(via: &'static str) {
     let place = place(via);

@@ -76,6 +76,9 @@ impl Server {
             }
             return self.create(process, found, how);
         };
+        if found.slash && how.has(O_CREAT) {
+            return Err(Errno::EISDIR.into());
+        }
         if how.has(O_CREAT | O_EXCL) {
             return Err(Errno::EEXIST.into());
         }
