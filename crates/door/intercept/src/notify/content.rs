@@ -261,6 +261,11 @@ impl Content {
         })
     }
 
+    /// Whether it is never stored, as others have changed the file.
+    pub(super) fn is_stale(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| writing.is_stale)
+    }
+
     /// Stores what was written to the copy, and says whether it has arrived.
     ///
     /// # Errors

@@ -169,7 +169,8 @@ impl Contents {
     /// moment ago.
     ///
     /// # Errors
-    /// Those of the tree, about which the user is told: the content is kept, and it is tried again.
+    /// Those of the tree, about which the user is told: the content is kept, and it is tried again, unless others have changed the file. Who
+    /// opens it next sees theirs.
     pub(crate) fn settle(&self, content: &mut Content, again: bool) -> Result<()> {
         if !content.is_to_settle(again) {
             return Ok(());
@@ -178,13 +179,15 @@ impl Contents {
         self.stored.fetch_add(1, Ordering::AcqRel);
         if let Err(error) = &stored {
             content.tell(error);
-            return stored;
+            if !content.is_stale() {
+                return stored;
+            }
         }
-        let ended = content.end(Ok(()), &self.keep);
+        let ended = content.end(stored.clone(), &self.keep);
         // It is closed now, which is when a server of whole files stores it.
         self.stored.fetch_add(1, Ordering::AcqRel);
         self.conclude(ended);
-        Ok(())
+        stored
     }
 
     /// Forgets what was done for a copy that is not written any more, and remembers what is said of it in the end.
