@@ -4,16 +4,41 @@
 use crate::commands::commit::show as show_change;
 use crate::context::Context;
 use crate::cow::{Changes, Only, Overlay};
+use crate::location::{Base, Location};
 use crate::messages::warn;
 use crate::output::Output;
+use crate::say::operand as quoted;
 use crate::status::{Failure, Status};
-use std::ffi::OsString;
+use outrigger_core::Error;
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Whether one overlay is meant instead of two files.
 pub(super) fn is_meant(operands: &[OsString]) -> bool {
     let dir = Overlay::dir(operands.first().map(Path::new));
     operands.len() < 2 && dir.is_ok_and(|dir| Overlay::is_at(&dir))
+}
+
+/// Why nothing can be shown with fewer than two operands, where [no overlay is meant](is_meant).
+pub(super) fn missing(operand: Option<&OsString>) -> Result<String, Failure> {
+    let Some(only) = operand else { return Overlay::dir(None).map(|dir| Overlay::missing(&dir)) };
+    let found = match Location::parse(only) {
+        Location { base: Base::Host(path), nested } if nested.is_empty() => fs::symlink_metadata(path),
+        _ => return Ok(one_more(only)),
+    };
+    Ok(match found {
+        Err(error) => format!("{}: {}", quoted(only), Error::from(error)),
+        Ok(_) => one_more(only),
+    })
+}
+
+/// A sentence about an operand that is no overlay.
+fn one_more(only: &OsStr) -> String {
+    format!(
+        "missing operand after {}: alone it would be an overlay of `outrigger run --cow`, which it is not",
+        quoted(only)
+    )
 }
 
 /// Shows the changes.
