@@ -130,7 +130,7 @@ impl Run for Diff {
             operands if overlay::is_meant(operands) => {
                 return overlay::show(context, operands.first(), &settings.only);
             }
-            [] | [_] => return Err(usage(overlay::missing(self.arguments.operands.first())?)),
+            [] | [_] => return Err(overlay::missing(self.arguments.operands.first())),
             [_, _, extra, ..] => return Err(usage(format!("extra operand {}", operand(extra)))),
         };
         let serious = |failure: Failure| Failure::serious(failure.message);

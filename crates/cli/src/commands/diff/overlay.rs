@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a program has changed that was run with an overlay.
 
+use super::usage;
 use crate::commands::commit::show as show_change;
 use crate::context::Context;
 use crate::cow::{Changes, Only, Overlay};
@@ -10,7 +11,7 @@ use crate::output::Output;
 use crate::say::operand as quoted;
 use crate::status::{Failure, Status};
 use outrigger_core::Error;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,25 +21,24 @@ pub(super) fn is_meant(operands: &[OsString]) -> bool {
     operands.len() < 2 && dir.is_ok_and(|dir| Overlay::is_at(&dir))
 }
 
-/// Why nothing can be shown with fewer than two operands, where [no overlay is meant](is_meant).
-pub(super) fn missing(operand: Option<&OsString>) -> Result<String, Failure> {
-    let Some(only) = operand else { return Overlay::dir(None).map(|dir| Overlay::missing(&dir)) };
-    let found = match Location::parse(only) {
-        Location { base: Base::Host(path), nested } if nested.is_empty() => fs::symlink_metadata(path),
-        _ => return Ok(one_more(only)),
+/// Why fewer than two operands show nothing, where [no overlay is meant](is_meant).
+pub(super) fn missing(operand: Option<&OsString>) -> Failure {
+    let Some(only) = operand else {
+        return match Overlay::dir(None) {
+            Ok(dir) => Failure::serious(Overlay::missing(&dir)),
+            Err(failure) => failure,
+        };
     };
-    Ok(match found {
-        Err(error) => format!("{}: {}", quoted(only), Error::from(error)),
-        Ok(_) => one_more(only),
-    })
-}
-
-/// A sentence about an operand that is no overlay.
-fn one_more(only: &OsStr) -> String {
-    format!(
+    if let Location { base: Base::Host(path), nested } = Location::parse(only)
+        && nested.is_empty()
+        && let Err(error) = fs::symlink_metadata(path)
+    {
+        return Failure::serious(format!("{}: {}", quoted(only), Error::from(error)));
+    }
+    usage(format!(
         "missing operand after {}: alone it would be an overlay of `outrigger run --cow`, which it is not",
         quoted(only)
-    )
+    ))
 }
 
 /// Shows the changes.
