@@ -85,11 +85,10 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 /// with paths are answered instead (--via seccomp): files of trees are fetched when they are
 /// opened, and stored when they are closed. What cannot be stored is kept in
 /// $XDG_STATE_HOME/outrigger/unsaved, and `run` then exits with 125 (or with the exit status
-/// of a program that failed). Programs that look at many local
-/// files get code by which they do so without the server (the gate); --no-gate leaves them
-/// as they are. Where that is refused, too, or inside of another such run, the program is
-/// traced (--via ptrace), which is slower, and ends with outrigger. `outrigger doctor` tries
-/// all ways.
+/// of a program that failed). Programs that look at many local files get code by which they
+/// do so without the server (the gate); --no-gate leaves them as they are. Where that is
+/// refused, too, or inside of another such run, the program is traced (--via ptrace), which
+/// is slower, and ends with outrigger. `outrigger doctor` tries all ways.
 ///
 /// With --urls, URLs are names of files, too: https://HOST/PATH is /https/HOST/PATH, where
 /// there is no file of this name. This needs --via seccomp, the default then, or ptrace:
