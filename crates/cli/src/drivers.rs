@@ -68,7 +68,7 @@ pub fn opened<T>(
 ) -> Result<T, Failure> {
     let given = Noting { options, cached: driver.cached, wrong: Cell::default() };
     open(&given).map_err(|error| match given.wrong.take() {
-        Some(wrong) => Failure::serious(wrong),
+        Some(wrong) => Failure::serious(wrong).with(Errno::EINVAL),
         None => cannot(&error),
     })
 }

@@ -112,6 +112,10 @@ fn a_program_that_runs_finds_a_tree_until_it_is_taken_away() {
     }
     let nothing = place.run(&["detach", &std::process::id().to_string()]).refused(1);
     assert!(nothing.contains("nothing is attached"), "{nothing}");
+    for command in ["attach", "detach"] {
+        let wrong = place.run(&[command, "abc"]);
+        assert!(wrong.code == Some(2) && wrong.err.contains("PID is a number"), "{wrong:?}");
+    }
 }
 
 #[test]

@@ -359,6 +359,7 @@ fn why_a_tree_cannot_be_opened_is_said_once() {
     let own: Vec<&str> = said.err.lines().filter(|line| line.starts_with("outrigger run: ")).collect();
     let [host, none] = own[..] else { panic!("{said:?}") };
     assert!(host.contains(HOST) && host.contains("Host key verification failed"), "{said:?}");
+    assert!(host.contains("log in once with `ssh "), "{said:?}");
     assert!(none.ends_with("'no-such-tree': No such file or directory"), "{said:?}");
     assert_eq!(said.err.matches("cat: /far/x: Permission denied").count(), 3, "{said:?}");
     let file = place.run(&["run", "--mounts", "no-such-file", "true"]).refused(125);
@@ -537,14 +538,28 @@ fn an_audit_by_calls_says_which_process_asked() {
 }
 
 #[test]
-fn a_wrong_option_in_the_file_of_mounts_is_named_with_its_line() {
+fn a_wrong_option_in_the_file_of_mounts_is_named_with_its_line_when_its_tree_is_used() {
     let place = World::new("seccomp");
-    for (option, what) in [("nosuch=1", "nosuch"), ("port=2,nosuch", "nosuch")] {
+    for option in ["nosuch=1", "port=2,nosuch"] {
         place.file("mounts", format!("/right tree\n\n/wrong sftp://h/x {option}\n"));
-        let said = place.program(&["--mounts", "mounts", "true"]).refused(125);
-        assert!(said.contains("mounts:3: ") && said.contains(what), "{said}");
+        let script = ["sh", "-c", "cat /right/sub/file; cat /wrong/x"];
+        let said = place.program(&[&["--mounts", "mounts"], &script[..]].concat());
+        assert_eq!((said.code, &*said.out), (Some(1), "content\n"), "{said:?}");
+        assert!(said.err.contains("mounts:3: ") && said.err.contains("nosuch"), "{said:?}");
+        assert!(said.err.contains("cat: /wrong/x: Invalid argument"), "{said:?}");
         // What takes the place of the line is right.
-        place.program(&["--mounts", "mounts", "--map", "/wrong=tree", "true"]).ok();
+        let other = ["--mounts", "mounts", "--map", "/wrong=tree", "cat", "/wrong/sub/file"];
+        assert_eq!(place.program(&other).ok(), "content\n");
+    }
+}
+
+#[test]
+fn an_option_for_all_trees_that_one_does_not_have_is_said_to_be_that() {
+    let place = World::new("seccomp");
+    let map = ["--no-hosts", "--map", "/web=http://127.0.0.1:1/"];
+    let said = place.program(&[&["--opt", "IdentityFile=key"], &map[..], &["cat", "/web/x"]].concat());
+    for expected in ["has no option IdentityFile", "--opt is for all trees"] {
+        assert!(said.err.contains(expected), "{said:?}");
     }
 }
 

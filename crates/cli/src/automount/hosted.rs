@@ -18,7 +18,8 @@ use outrigger_layer_cache::Control as CacheControl;
 use outrigger_layer_demux::{Apart, Ending, Hosted, OpenTree};
 use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
@@ -33,6 +34,9 @@ const LOCATE_ID: u64 = 1 << 62;
 /// The most different messages about trees that cannot be opened.
 const MESSAGES_MAX: usize = 64;
 
+/// What is said of `--opt` where one tree does not have the option.
+const FOR_ALL: &str = " (--opt is for all trees; options of one tree belong in its line of the file mounts, or in ~/.ssh/config)";
+
 /// How trees are opened.
 pub(super) struct Opening {
     pub(super) options: TreeOptions,
@@ -43,11 +47,38 @@ pub(super) struct Opening {
     pub(super) says: bool,
     /// What it has said; a tree is tried again and again.
     pub(super) said: Mutex<HashSet<String>>,
+    /// Trees that are not opened.
+    pub(super) refused: Refused,
 }
 
+/// Why a tree with this LOCATION and these options is not to be opened.
+pub(super) type Refused = HashMap<(OsString, String), String>;
+
 impl Opening {
-    pub(super) fn new(options: TreeOptions, command: &'static str, says: bool) -> Arc<Self> {
-        Arc::new(Opening { options, command, says, said: Mutex::default() })
+    pub(super) fn new(
+        options: TreeOptions,
+        (command, says): (&'static str, bool),
+        refused: Refused,
+    ) -> Arc<Self> {
+        Arc::new(Opening { options, command, says, said: Mutex::default(), refused })
+    }
+
+    /// Opens a tree.
+    fn open(&self, trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
+        let Leads { location, options } = leads.clone();
+        match self.refused.get(&(location, options)) {
+            Some(why) => Err(Failure::serious(why.as_str()).with(Errno::EINVAL)),
+            None => open(trees, leads).map_err(|failure| self.advised(failure)),
+        }
+    }
+
+    /// The same failure, with what to do where an option for all trees is none of this one.
+    fn advised(&self, failure: Failure) -> Failure {
+        let is_for_all = self.says && !self.options.opt.is_empty();
+        match failure.message.contains(" has no option ") && is_for_all {
+            true => failure.and(FOR_ALL),
+            false => failure,
+        }
     }
 
     /// Says why a tree cannot be opened, once.
@@ -116,7 +147,7 @@ fn of_driver(options: &str) -> String {
 /// Opens a tree, and stays with it until it is closed.
 fn host(leads: &Leads, opening: &Opening, opened: oneshot::Sender<Result<Hosted>>) {
     let trees = trees(opening.options.clone(), opening.command);
-    let tree = match open(&trees, leads) {
+    let tree = match opening.open(&trees, leads) {
         Ok(tree) => tree,
         Err(failure) => {
             opening.say(&failure);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The names of an automount: a map that is read again when its file changes.
 
-use super::hosted::{Opener, Opening, check, trees};
+use super::hosted::{Opener, Opening, Refused, check, trees};
 use super::map::{Leads, Map, Top};
 use crate::status::Failure;
 use crate::tree_options::TreeOptions;
@@ -63,24 +63,24 @@ impl MapNames {
             None => (Map::of_hosts(), None),
         };
         let loaded = Mutex::new(Loaded { map: Arc::new(map), stamp, wrong: None });
-        Ok(MapNames { file, opening: Opening::new(options, "automount", false), loaded })
+        Ok(MapNames { file, opening: Opening::new(options, ("automount", false), Refused::new()), loaded })
     }
 
-    /// Those of a map that stays as it is, for this command, which says why a tree cannot be opened.
-    ///
-    /// # Errors
-    /// A sentence about options that a tree does not take, or that need `--allow-programs`.
-    pub fn fixed(map: Map, options: TreeOptions, command: &'static str) -> Result<Self, Failure> {
+    /// Those of a map that stays as it is, for this command, which says why a tree cannot be opened. Trees that do not take their options,
+    /// or whose options need `--allow-programs`, are not opened.
+    pub fn fixed(map: Map, options: TreeOptions, command: &'static str) -> Self {
         let trees = trees(options.clone(), command);
+        let mut refused = Refused::new();
         for (origin, leads) in map.leads().filter(|(_, leads)| !leads.options.is_empty()) {
             let allowed = options.allow(command, std::slice::from_ref(&leads.options), "");
-            allowed.and_then(|()| check(&trees, &leads)).map_err(|failure| {
+            if let Err(failure) = allowed.and_then(|()| check(&trees, &leads)) {
                 let before = if origin.is_empty() { String::new() } else { format!("{origin}: ") };
-                Failure::serious(format!("{before}the tree '{}': {failure}", leads.location.display()))
-            })?;
+                let why = format!("{before}the tree '{}': {failure}", leads.location.display());
+                refused.insert((leads.location, leads.options), why);
+            }
         }
         let loaded = Mutex::new(Loaded { map: Arc::new(map), stamp: None, wrong: None });
-        Ok(MapNames { file: None, opening: Opening::new(options, command, true), loaded })
+        MapNames { file: None, opening: Opening::new(options, (command, true), refused), loaded }
     }
 
     /// The map as it is now; while there is something wrong with the file, as it was.

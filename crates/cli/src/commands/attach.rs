@@ -12,7 +12,7 @@ use crate::trees::Tree;
 use clap::Args;
 use outrigger_core::{Cancel, Error, Groups, lock};
 use outrigger_door_intercept::{
-    Caught, Kept, Launch, Launched, Namespace, Notified, Start, View, detach_kept,
+    Caught, Kept, Launch, Launched, Namespace, Notified, Start, View, detach_kept, not_seen,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -70,7 +70,7 @@ pub struct Attach {
     #[arg(long, value_name = "MECHANISM", default_value = "auto", value_parser = Via::for_attach())]
     via: Via,
     /// The process.
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = number)]
     process: u32,
 }
 
@@ -83,8 +83,13 @@ pub struct Attach {
 #[command(verbatim_doc_comment)]
 pub struct Detach {
     /// The process.
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = number)]
     process: u32,
+}
+
+/// Reads the number of a process.
+fn number(word: &str) -> Result<u32, &'static str> {
+    word.parse().map_err(|_| "PID is a number")
 }
 
 impl Run for Attach {
@@ -219,8 +224,7 @@ impl Run for Detach {
         if detach_kept(process, tell).map_err(failed)? {
             return Ok(());
         }
-        let namespace = Namespace::of(process)
-            .map_err(|error| Failure::new(format!("process {process}: {}", Error::from(error))))?;
+        let namespace = Namespace::of(process).map_err(|error| Failure::new(not_seen(process, error)))?;
         namespace.detach(None).map_err(failed)
     }
 }

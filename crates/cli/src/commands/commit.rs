@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `outrigger commit`: changes that were kept apart become those of the real files.
+//! `outrigger commit`: changes that were kept apart are applied to the real files.
 
 use crate::context::Context;
 use crate::cow::{Change, Only, Overlay, shown};
@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 /// Arguments of `commit`.
 ///
-/// Makes the real files what the program of `outrigger run --cow` saw, says what it does, and removes the overlay. Each file is made
-/// under a temporary name, stored and renamed; what was removed goes last.
+/// Changes the real files to what the program of `outrigger run --cow` saw, prints each change, and removes the overlay. Each file is
+/// written under a temporary name, stored and renamed; removals come last.
 ///
 /// A real file that was changed after the program had changed it in the overlay is a conflict: then nothing is done. One that is changed
 /// while the commit runs ends it, as each step that fails. The overlay has everything still, and the commit can be repeated, also after a crash.

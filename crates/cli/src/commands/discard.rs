@@ -12,8 +12,8 @@ use std::path::PathBuf;
 ///
 /// Removes an overlay of `outrigger run --cow` with all changes in it. The real files stay as they are.
 ///
-/// With --only, the other changes stay, and the next program that is run with the overlay finds the real files at PATH. What is in a
-/// directory that the program has removed or replaced is given up with that only.
+/// With --only, the other changes stay, and the next program that is run with the overlay finds the real files at PATH. Changes below a
+/// directory that the program has removed or replaced can only be given up together with that directory.
 #[derive(Debug, Args)]
 pub struct Discard {
     /// The overlay, in place of $XDG_STATE_HOME/outrigger/cow/default.

@@ -91,7 +91,7 @@ commands! {
     #[doc = "Show what is in disk images: partitions, file systems"] inspect::Inspect;
     #[doc = "Show targets of symbolic links, or canonical paths"] readlink::Readlink;
     #[doc = "Print files"] cat::Cat;
-    #[doc = "Show what differs between two files or trees, or what `run --cow` has kept apart"] diff::Diff;
+    #[doc = "Show what differs between two files or trees, or list changes kept by `run --cow`"] diff::Diff;
     #[doc = "Copy files and directories between any two trees"] cp::Cp;
     #[doc = "Move files and directories, also between trees"] mv::Mv;
     #[doc = "Remove files and directories"] rm::Rm;
@@ -108,9 +108,9 @@ commands! {
     #[doc = "Mount trees in a directory when their names are used"] automount::Automount;
     #[doc = "Run a program that finds trees in its file system"] run::Run;
     #[doc = "Show trees to a program that runs"] attach::Attach;
-    #[doc = "Take them away from it again"] attach::Detach;
-    #[doc = "Make changes that `run --cow` has kept apart those of the real files"] commit::Commit;
-    #[doc = "Give up changes that `run --cow` has kept apart"] discard::Discard;
+    #[doc = "Take trees away from a program that runs"] attach::Detach;
+    #[doc = "Apply changes kept by `run --cow` to the real files"] commit::Commit;
+    #[doc = "Give up changes kept by `run --cow`"] discard::Discard;
     #[doc = "Run a FUSE program and restart it when it crashes, without losing the mount"] guard::Guard;
     #[doc = "Export trees to other machines"] serve::Serve;
     #[doc = "Make and check encrypted trees, change their passphrases"] crypt::Crypt;

@@ -66,36 +66,44 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 ///     PREFIX  LOCATION  [OPTION,...]
 ///
 /// Words are quoted as for a shell, # begins a comment, and --map takes the place of a line
-/// with the same PREFIX. Trees are opened when they are used. No one is asked for a
-/// password: keys, ssh-agent and ~/.netrc have to do. Why a tree cannot be opened is said
-/// on standard error, once for each reason.
+/// with the same PREFIX. An OPTION is one of the driver of the tree (`outrigger drivers
+/// NAME` lists them), or ro. --opt is for all trees; options of one tree stand in its line,
+/// or in ~/.ssh/config. A tree whose line has a wrong option fails when it is used (EINVAL),
+/// and a line without the form above ends `run` at once, with 125.
+///
+/// Trees are opened when they are used. Nobody is asked for a password: keys, ssh-agent and
+/// ~/.netrc have to do. Why a tree cannot be opened is said on standard error, once for each
+/// reason.
 ///
 /// Local files are reached as always, and as fast. In the root itself nothing can be made,
 /// and programs that become another user when they are executed (sudo) do not work, unless
-/// the superuser runs them. The trees stay until all that the program has started has
-/// ended, and what was written is stored; Ctrl-C then takes them away before (ENOTCONN). While
-/// what was written is stored, Ctrl-C gives that up, with an error that names the files.
+/// the superuser runs them. Trees stay until every started process has ended. Ctrl-C during
+/// that wait takes them away at once (ENOTCONN). Then what was written is stored; Ctrl-C
+/// during that gives it up, with an error that names the files.
 ///
 /// Where this system permits no user namespaces, or no /dev/fuse, the program's system calls
 /// with paths are answered instead (--via seccomp): files of trees are fetched when they are
 /// opened, and stored when they are closed. What cannot be stored is kept in
-/// $XDG_STATE_HOME/outrigger/unsaved, and is no success. Programs that look at many local
-/// files get code by which they do so without the server (the gate); --no-gate leaves them
-/// as they are. Where that is refused, too, or inside of another such run, the program is
-/// traced (--via ptrace), which is slower, and ends with outrigger. `outrigger doctor` tries
-/// all ways.
+/// $XDG_STATE_HOME/outrigger/unsaved, and `run` then exits with 125 (or with the exit status
+/// of a program that failed). Programs that look at many local files get code by which they
+/// do so without the server (the gate); --no-gate leaves them as they are. Where that is
+/// refused, too, or inside of another such run, the program is traced (--via ptrace), which
+/// is slower, and ends with outrigger. `outrigger doctor` tries all ways.
 ///
 /// With --urls, URLs are names of files, too: https://HOST/PATH is /https/HOST/PATH, where
-/// there is no file of this name. This takes --via seccomp:
+/// there is no file of this name. This needs --via seccomp, the default then, or ptrace:
 ///
 ///     outrigger run --urls -- vim sftp://build@host/etc/motd
 ///
 /// With --cow, the program sees all local files, and may change them: what it changes goes
 /// to an overlay, and the real files stay as they are. `outrigger diff` shows the changes,
-/// `outrigger commit` makes them those of the real files, and `outrigger discard` gives
-/// them up; until then, the next program that is run with the overlay goes on with it:
+/// `outrigger commit` applies them to the real files, and `outrigger discard` gives them up;
+/// until then, the next program that is run with the overlay goes on with it:
 ///
 ///     outrigger run --cow -- make install && outrigger diff
+///
+/// The program may change what its user may change. To try an installation into /usr, run it
+/// as root.
 ///
 /// Where no namespace can be made, this is done by answers to system calls, too (--via
 /// seccomp, --via ptrace): nothing that changes a real file is left to the kernel, and
@@ -160,10 +168,10 @@ pub struct Trees {
     /// Show no trees but those of --map and the file.
     #[arg(long)]
     no_hosts: bool,
-    /// Let URLs be names of files: https://HOST/PATH for /https/HOST/PATH. Takes --via seccomp.
+    /// Let URLs be names of files: https://HOST/PATH for /https/HOST/PATH. Needs --via seccomp (the default then) or ptrace.
     #[arg(long, conflicts_with = "no_hosts")]
     pub urls: bool,
-    /// Refuse every change of the trees.
+    /// Refuse every change of the trees. Local files can still be changed; `run --cow` keeps such changes apart.
     #[arg(long)]
     read_only: bool,
 }
@@ -400,7 +408,7 @@ const READ_ONLY: &[&str] = &["http", "https"];
 /// The trees under one root, for this command.
 pub fn tree(context: &Context, map: Map, command: &'static str) -> Result<Tree, Failure> {
     let options = context.options().clone().with_absolute_files()?;
-    let names = Arc::new(MapNames::fixed(map, options, command)?);
+    let names = Arc::new(MapNames::fixed(map, options, command));
     let usual = DemuxOptions::default();
     let limit = context.options().timeout.filter(|limit| !limit.is_zero());
     let chosen = DemuxOptions {

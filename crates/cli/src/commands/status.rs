@@ -88,10 +88,20 @@ fn describe_view(view: &ProgramView) -> String {
     if let Some(overlay) = overlay {
         let _ = writeln!(text, "  changes of local files go to {overlay}");
     }
-    for ProgramPlace { path, source } in places {
+    let (hosts, own): (Vec<_>, Vec<_>) = places.iter().partition(|place| is_of_hosts(place));
+    if !hosts.is_empty() {
+        let paths: Vec<_> = hosts.iter().map(|place| place.path.as_str()).collect();
+        let _ = writeln!(text, "  hosts: {}", paths.join(" "));
+    }
+    for ProgramPlace { path, source } in own {
         let _ = writeln!(text, "  {path}: {source}");
     }
     text
+}
+
+/// Whether all hosts of a scheme stand there, under its name.
+fn is_of_hosts(place: &ProgramPlace) -> bool {
+    place.source.strip_suffix("://").is_some_and(|scheme| place.path.strip_prefix('/') == Some(scheme))
 }
 
 impl Status {
@@ -318,6 +328,14 @@ mod tests {
         };
         let line = tree(&TreeStatus { reason: None, retry_seconds: None, ..open });
         assert_eq!(line, "  /sftp/h: sftp://h/, open for 1 min 1 s, idle for 9 s, 2 open, 1 request\n");
+    }
+
+    #[test]
+    fn prefixes_of_hosts_share_a_line() {
+        let place = |path: &str, source: &str| ProgramPlace { path: path.into(), source: source.into() };
+        let places = vec![place("/ftp", "ftp://"), place("/sftp", "sftp://"), place("/data", "disk.img")];
+        let text = describe_view(&ProgramView { places, ..ProgramView::default() });
+        assert!(text.ends_with("\n  hosts: /ftp /sftp\n  /data: disk.img\n"), "{text}");
     }
 
     #[test]

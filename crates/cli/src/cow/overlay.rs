@@ -61,6 +61,11 @@ impl Overlay {
         fs::read(dir.join(MARK)).is_ok_and(|text| text == FORMAT.as_bytes())
     }
 
+    /// A sentence for who looks for one where none is.
+    pub fn missing(dir: &Path) -> String {
+        format!("there is no overlay at '{}': `outrigger run --cow` makes one", shown(dir))
+    }
+
     /// The overlay in a directory, which is made where it is missing.
     ///
     /// # Errors
@@ -88,8 +93,7 @@ impl Overlay {
     /// A sentence when there is none, or when it is in use.
     pub fn open(dir: &Path) -> Result<Self, Failure> {
         if !Self::is_at(dir) {
-            let why = "there is no overlay: `outrigger run --cow` makes one";
-            return Err(Failure::serious(format!("'{}': {why}", shown(dir))));
+            return Err(Failure::serious(Self::missing(dir)));
         }
         let dir = dir.canonicalize().map_err(|error| failed("cannot open", dir, error))?;
         Self::check_own(&dir)?;

@@ -192,7 +192,11 @@ pub(super) fn at(
                 // Why there is no connection is said in ssh's words, and what the server says comes with the path.
                 (Some(why), _) => {
                     let at = port.map_or_else(|| host.to_owned(), |port| format!("{host}, port {port}"));
-                    format!("cannot open {at}: {why}{}", other_scheme(host, path))
+                    format!(
+                        "cannot open {at}: {why}{}{}",
+                        accepts_key(host, port, why),
+                        other_scheme(host, path)
+                    )
                 }
                 (None, Errno::ENOTDIR) => {
                     let shown = shown();
@@ -205,6 +209,15 @@ pub(super) fn at(
             .with(error.errno)
         },
     )
+}
+
+/// What to do where ssh does not know the key of a host. Where it knows another one, ssh says what that may mean.
+fn accepts_key(host: &str, port: Option<u16>, why: &str) -> String {
+    if !why.contains("Host key verification failed") || why.contains("HAS CHANGED") {
+        return String::new();
+    }
+    let port = port.map_or_else(String::new, |port| format!("-p {port} "));
+    format!(" (log in once with `ssh {port}{}` to accept its key)", shell_words::quote(host))
 }
 
 /// What may have been meant by `HOST:PATH` that ssh cannot reach: it has no place for a port, and always stands for SSH.
@@ -281,6 +294,20 @@ mod tests {
         }
         for (host, path) in [("h", ""), ("h", "d"), ("h", "2026-11"), ("sftp.h", "/srv"), ("h", "123456")] {
             assert_eq!(other_scheme(host, path.as_bytes()), "", "{host}:{path}");
+        }
+    }
+
+    #[test]
+    fn a_host_whose_key_is_unknown_is_told_with_the_command_that_accepts_it() {
+        let unknown = "ssh: Host key verification failed.";
+        assert_eq!(
+            accepts_key("me@h", Some(22), unknown),
+            " (log in once with `ssh -p 22 me@h` to accept its key)"
+        );
+        assert_eq!(accepts_key("h", None, unknown), " (log in once with `ssh h` to accept its key)");
+        let changed = "ssh: WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!; Host key verification failed.";
+        for other in [changed, "ssh: Permission denied (publickey)."] {
+            assert_eq!(accepts_key("h", None, other), "", "{other}");
         }
     }
 

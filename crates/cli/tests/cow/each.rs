@@ -27,7 +27,9 @@ pub fn the_real_files_stay_as_they_are_and_the_next_program_goes_on(via: &'stati
     place.run(&["discard", "kept"]).ok();
     assert!(!place.at("kept").exists() && all(&place, "here") == before);
     let gone = place.run(&["discard", "kept"]).refused(1);
-    assert!(gone.contains("there is no overlay"), "{gone}");
+    assert!(gone.contains("there is no overlay at 'kept'"), "{gone}");
+    let gone = place.run(&["diff", "kept"]).refused(2);
+    assert!(gone.contains("No such file or directory"), "{gone}");
 }
 
 pub fn each_kind_of_change_is_told(via: &'static str) {

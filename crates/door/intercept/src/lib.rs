@@ -51,6 +51,7 @@ pub use launch::{
     Filter, Filtered, Launch, Launched, Namespace, Prefix, Start, Traced, Waiting, no_directory,
 };
 pub use mountpoints::Mountpoints;
+pub use namespace::not_seen;
 pub use notify::{Apart, Caught, Notified, Tracer, View};
 pub use one_user::OneUser;
 pub use urls::{Scheme, Url, Urls};

@@ -54,16 +54,21 @@ pub(crate) fn differing(pid: u32) -> Result<ThreadNameSpaceType, String> {
     let kinds = [("user", ThreadNameSpaceType::USER), ("mnt", ThreadNameSpaceType::MOUNT)];
     kinds.into_iter().try_fold(ThreadNameSpaceType::empty(), |found, (name, kind)| {
         let link = |process: &str| fs::read_link(format!("/proc/{process}/ns/{name}"));
-        let theirs = link(&pid.to_string()).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => format!("there is no process {pid}"),
-            io::ErrorKind::PermissionDenied => {
-                format!("process {pid} belongs to another user, or has privileges")
-            }
-            _ => failed(format_args!("process {pid}"))(error),
-        })?;
+        let theirs = link(&pid.to_string()).map_err(|error| not_seen(pid, error))?;
         let ours = link("self").map_err(failed("/proc/self/ns"))?;
         Ok(if theirs == ours { found } else { found | kind })
     })
+}
+
+/// A sentence about why a process cannot be looked at.
+pub fn not_seen(pid: u32, error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no process {pid}"),
+        io::ErrorKind::PermissionDenied => {
+            format!("process {pid} belongs to another user, or has privileges")
+        }
+        _ => failed(format_args!("process {pid}"))(error),
+    }
 }
 
 /// Enters the namespaces of a process.

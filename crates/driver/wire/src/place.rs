@@ -196,9 +196,13 @@ fn advised(place: &Place, error: Error) -> Error {
         Place::Ssh { host, .. } if is_missing => Errno::ENOENT.because(format!(
             "{host} has no outrigger, or not under this name ({why}): command=PATH says where it is, and sftp://{host}/ needs none"
         )),
-        Place::Ssh { host, .. } if why.contains("Host key verification failed") => error
-            .errno
-            .because(format!("{}: {}; `ssh {host}` shows the key and asks whether it is right", place.shown(), why.trim_end_matches('.'))),
+        Place::Ssh { host, port } if why.contains("Host key verification failed") => {
+            let (shown, why) = (place.shown(), why.trim_end_matches('.'));
+            let port = port.map_or_else(String::new, |port| format!("-p {port} "));
+            error.errno.because(format!(
+                "{shown}: {why}; `ssh {port}{host}` shows the key and asks whether it is right"
+            ))
+        }
         Place::Ssh { .. } => error.errno.because(format!("{}: {why}", place.shown())),
         Place::Tls { .. } => error.errno.because(format!("{}: {why}", place.shown())),
         Place::Unix(_) => error,

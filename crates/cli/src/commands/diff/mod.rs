@@ -19,6 +19,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Arguments of `diff`.
+///
+/// Compares two LOCATIONs as diff(1) does. With one operand, DIR, or with none, it lists the changes in the overlay DIR of `outrigger run
+/// --cow` (default: $XDG_STATE_HOME/outrigger/cow/default).
 #[derive(Debug, Args)]
 pub struct Diff {
     #[command(flatten)]
@@ -124,9 +127,10 @@ impl Run for Diff {
         let (left, right) = match self.arguments.operands.as_slice() {
             [left, right] if settings.only.is_empty() => (left, right),
             [_, _] => return Err(usage("--only is for the overlay of `outrigger run --cow`".into())),
-            operands if overlay::is_meant(operands) => return overlay::show(context, operands.first(), &settings.only),
-            [] => return Err(usage("missing operand after 'diff': without LOCATIONs it shows the overlay of `outrigger run --cow`, and there is none".into())),
-            [only] => return Err(usage(format!("missing operand after {}: it is no overlay of `outrigger run --cow`, which could be shown alone", operand(only)))),
+            operands if overlay::is_meant(operands) => {
+                return overlay::show(context, operands.first(), &settings.only);
+            }
+            [] | [_] => return Err(overlay::missing(self.arguments.operands.first())),
             [_, _, extra, ..] => return Err(usage(format!("extra operand {}", operand(extra)))),
         };
         let serious = |failure: Failure| Failure::serious(failure.message);

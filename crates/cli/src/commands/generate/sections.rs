@@ -32,7 +32,11 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("cat", &["outrigger cat disk.img::/p1/etc/fstab", "outrigger cat host:log | grep error"]),
     (
         "diff",
-        &["outrigger diff -r old.tar.gz::/etc new.tar.gz::/etc", "outrigger diff -ru disk.img::/srv ./srv"],
+        &[
+            "outrigger diff -r old.tar.gz::/etc new.tar.gz::/etc",
+            "outrigger diff -ru disk.img::/srv ./srv",
+            "outrigger run --cow -- make install && outrigger diff --only /usr/local",
+        ],
     ),
     (
         "cp",
@@ -104,8 +108,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("attach", &["outrigger attach 4711", "outrigger attach --map /data=backup.tar.zst::/ 4711"]),
     ("detach", &["outrigger detach 4711"]),
-    ("commit", &["outrigger commit", "outrigger commit changes"]),
-    ("discard", &["outrigger discard", "outrigger discard changes"]),
+    ("commit", &["outrigger commit", "outrigger commit --only /usr/local changes"]),
+    ("discard", &["outrigger discard", "outrigger discard --only /etc/motd changes"]),
     ("serve", &["outrigger serve nfs disk.img", "outrigger serve 9p disk.img"]),
     (
         "serve nfs",
@@ -321,7 +325,7 @@ const OPERANDS: &[(&str, &str)] = &[
     ("chmod", "MODE LOCATION..."),
     ("chown", "[OWNER][:GROUP] LOCATION..."),
     ("cp", "SOURCE... DEST"),
-    ("diff", "LOCATION LOCATION"),
+    ("diff", "LOCATION LOCATION | [DIR]"),
     ("find", "[LOCATION]... [EXPRESSION]"),
     ("guard", "-- COMMAND [ARGUMENT]..."),
     ("run", "[--] COMMAND [ARGUMENT]..."),
@@ -491,6 +495,10 @@ mod tests {
             (
                 "guard",
                 "\\fBoutrigger guard\\fR [\\fIOPTION\\fR]... \\fB\\-\\-\\fR \\fICOMMAND\\fR [\\fIARGUMENT\\fR]...\n",
+            ),
+            (
+                "diff",
+                "\\fBoutrigger diff\\fR [\\fIOPTION\\fR]... \\fILOCATION\\fR \\fILOCATION\\fR | [\\fIDIR\\fR]\n",
             ),
             ("ls", "\\fBoutrigger ls\\fR [\\fIOPTION\\fR]... [\\fILOCATION\\fR]...\n"),
             ("fault", "\\fBoutrigger fault\\fR [\\fIOPTION\\fR]... \\fIDIR\\fR [\\fIRULES\\fR]...\n"),

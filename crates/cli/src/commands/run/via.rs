@@ -67,7 +67,7 @@ impl Via {
     pub fn with_urls(self, urls: bool) -> Result<Self, Failure> {
         match (self, urls) {
             (Via::Namespace, true) => Err(Failure::serious(
-                "--urls takes --via seccomp: in a namespace, the kernel looks for a directory 'https:'"
+                "--urls needs --via seccomp or ptrace: in a namespace, the kernel looks for a directory 'https:'"
                     .to_owned(),
             )),
             (Via::Auto, true) => Ok(Via::Seccomp),
