@@ -117,12 +117,32 @@ impl File {
     /// The first data or hole at or after `offset`; `None` when there is none before the end.
     ///
     /// # Errors
-    /// `ENOSYS` or `EINVAL` when the tree does not know about holes.
+    /// `ENOSYS` or `EINVAL` when the tree does not know about holes; `EIO` when its answer is before `offset`: who goes on from
+    /// there would never end.
     pub fn seek(&self, offset: u64, whence: Whence) -> Result<Option<u64>> {
         match self.held.client.call(Seek { node: self.held.node, handle: self.handle, offset, whence }) {
+            Ok(found) if found.0 < offset => {
+                Err(Errno::EIO.because(format!("asked from byte {offset} on, the tree answers {}", found.0)))
+            }
             Ok(found) => Ok(Some(found.0)),
             Err(error) if error.errno == Errno::ENXIO => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The first piece of content between holes at or after `offset`, as its start and its end, which is after its start; one whose
+    /// end the tree does not tell ends at `size`. `None` when there is none before the end.
+    ///
+    /// # Errors
+    /// As [`File::seek`], and `EIO` when the tree says of one byte that it is content and a hole.
+    pub fn data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>> {
+        let Some(start) = self.seek(offset, Whence::Data)? else { return Ok(None) };
+        match self.seek(start, Whence::Hole)? {
+            Some(end) if end == start => {
+                let why = format!("the tree says of byte {start} that it is content, and that it is a hole");
+                Err(Errno::EIO.because(why))
+            }
+            end => Ok(Some((start, end.unwrap_or(size))).filter(|(start, end)| start < end)),
         }
     }
 

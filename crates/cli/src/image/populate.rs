@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files of a tree as they are made in an empty file system, one request after the other.
 
-use super::disk::Keeps;
 use super::failed;
+use super::keeps::Keeps;
 use super::source::{Found, Sink};
 use crate::copy::{Contents, Side};
 use crate::status::Failure;
@@ -121,25 +121,10 @@ impl<'a> Populate<'a> {
     }
 
     fn attributes(&self, found: &Found, made: &Inode) -> Result<(), Failure> {
-        let unread =
-            |error| failed("cannot read the extended attributes of", &self.shown, &found.path, &error);
-        let names = match found.inode.xattrs() {
-            Err(error) if error.errno == Errno::EOPNOTSUPP => return Ok(()),
-            names => names.map_err(unread)?,
-        };
-        for name in names {
-            let value = match found.inode.xattr(&name) {
-                // It was removed after it was listed.
-                Err(error) if error.errno == Errno::ENODATA => continue,
-                value => value.map_err(unread)?,
-            };
+        for (name, value) in found.attributes(&self.shown)? {
             made.set_xattr(&name, value, XattrFlags::empty()).map_err(|error| {
-                failed(
-                    &format!("cannot set the extended attribute {name} of"),
-                    &self.shown,
-                    &found.path,
-                    &error,
-                )
+                let what = format!("cannot set the extended attribute {name} of");
+                failed(&what, &self.shown, &found.path, &error)
             })?;
         }
         Ok(())
