@@ -227,6 +227,22 @@ impl File {
         Ok(self.held.client.call(SetAttr { node: self.held.node, handle: Some(self.handle), attrs })?.attr)
     }
 
+    /// As [`File::set`], for several files of one tree at once.
+    ///
+    /// # Errors
+    /// Of each file what the tree answers.
+    pub fn set_all<'a>(files: impl IntoIterator<Item = (&'a File, SetAttrs)>) -> Vec<Result<()>> {
+        let files: Vec<(&File, SetAttrs)> = files.into_iter().collect();
+        let Some((first, _)) = files.first() else { return Vec::new() };
+        let client = &first.held.client;
+        let set = |(file, attrs): (&File, SetAttrs)| SetAttr {
+            node: file.held.node,
+            handle: Some(file.handle),
+            attrs,
+        };
+        client.call_all(files.iter().cloned().map(set)).into_iter().map(|set| set.map(drop)).collect()
+    }
+
     /// Whether it has no position and no size: what it has must be read to its end, which may never come.
     pub fn is_stream(&self) -> bool {
         self.how.contains(OpenHow::STREAM)

@@ -108,9 +108,9 @@ pub const EXT4: Disk = Disk {
     arguments: |wish| {
         let further = if wish.plan.longest_attribute > BLOCK / 2 { ",ea_inode" } else { "" };
         let features = format!("{EXT4_FEATURES}{further}");
-        // The file is new. Whether tables of inodes are written depends on the file system it is in, and on this kernel, otherwise.
+        // Whether zeroes are written depends on the file system that the image is in and on this kernel, otherwise.
         let extended = format!(
-            "hash_seed={},root_owner=0:0,nodiscard,assume_storage_prezeroed=1",
+            "hash_seed={},root_owner=0:0,nodiscard,lazy_itable_init=0,lazy_journal_init=0",
             wish.seed.uuid("hash")
         );
         let inodes = ext4_inodes(wish.plan).to_string();

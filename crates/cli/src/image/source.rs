@@ -14,6 +14,7 @@ use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 /// One name of the tree.
+#[derive(Clone)]
 pub struct Found {
     /// Where it is: names with slashes between them; nothing for the root.
     pub path: Vec<u8>,
