@@ -194,10 +194,10 @@ pub fn make(context: &Context, place: &Place, wanted: &Wanted) -> Result<(), Fai
     };
     contents.progress().finish();
     made?;
-    source.tell_changes(context);
     if context.cancel.is_raised() {
         return Err(Failure::new("interrupted"));
     }
+    source.tell_changes(context);
     target.publish()
 }
 
