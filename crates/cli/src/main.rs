@@ -26,6 +26,7 @@
 //! | [`mount_helper`] | the helpers mount(8) and umount(8) run |
 //! | [`mounted`] | the process that serves a mount |
 //! | [`output`] | standard output of the commands that print much |
+//! | [`place`] | names of files of this machine in directories that are open |
 //! | [`progress`] | how far a long command is |
 //! | [`remove`] | removing trees |
 //! | [`reserved`] | keeping others from an image until it is whole |
@@ -70,6 +71,7 @@ mod output;
 mod outside;
 #[cfg(test)]
 mod outside_test;
+mod place;
 mod progress;
 mod remove;
 mod reserved;

@@ -170,6 +170,28 @@ fn an_image_that_is_cut_off_is_an_error() {
 }
 
 #[test]
+fn what_is_beyond_the_end_of_an_image_is_an_error_with_a_reason() {
+    if !can_serve() || !has("mkfs.vfat") {
+        return;
+    }
+    let place = Place::new();
+    // A type that is mounted without a look at its end.
+    let image = place.file("d.img", "");
+    File::options().write(true).open(&image).unwrap().set_len(40 << 20).unwrap();
+    place.run_as("mkfs.vfat", &["-F", "32", "-s", "1", "d.img"]).ok();
+    place.file("large", vec![b'x'; 3 << 20]);
+    place.run(&["cp", "large", "d.img::/"]).ok();
+    File::options().write(true).open(&image).unwrap().set_len(1 << 20).unwrap();
+    place.run_as("tar", &["-cf", "d.tar", "d.img"]).ok();
+    for location in ["d.img::/large", "d.tar::/d.img::/large"] {
+        let said = place.run(&["cat", location]);
+        assert_eq!(said.code, Some(1), "{location}");
+        let why = "the file system has 41943040 bytes, and the image ends after 1048576 of them";
+        assert!(said.err.contains(why), "{location}: {}", said.err);
+    }
+}
+
+#[test]
 fn a_server_that_dies_while_its_image_is_read_is_an_error() {
     let Some(place) = place() else { return };
     if !has("/usr/lib/openssh/sftp-server") {

@@ -117,12 +117,32 @@ impl File {
     /// The first data or hole at or after `offset`; `None` when there is none before the end.
     ///
     /// # Errors
-    /// `ENOSYS` or `EINVAL` when the tree does not know about holes.
+    /// `ENOSYS` or `EINVAL` when the tree does not know about holes; `EIO` when its answer is before `offset`: who goes on from
+    /// there would never end.
     pub fn seek(&self, offset: u64, whence: Whence) -> Result<Option<u64>> {
         match self.held.client.call(Seek { node: self.held.node, handle: self.handle, offset, whence }) {
+            Ok(found) if found.0 < offset => {
+                Err(Errno::EIO.because(format!("asked from byte {offset} on, the tree answers {}", found.0)))
+            }
             Ok(found) => Ok(Some(found.0)),
             Err(error) if error.errno == Errno::ENXIO => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The first piece of content between holes at or after `offset`, as its start and its end, which is after its start; one whose
+    /// end the tree does not tell ends at `size`. `None` when there is none before the end.
+    ///
+    /// # Errors
+    /// As [`File::seek`], and `EIO` when the tree says of one byte that it is content and a hole.
+    pub fn data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>> {
+        let Some(start) = self.seek(offset, Whence::Data)? else { return Ok(None) };
+        match self.seek(start, Whence::Hole)? {
+            Some(end) if end == start => {
+                let why = format!("the tree says of byte {start} that it is content, and that it is a hole");
+                Err(Errno::EIO.because(why))
+            }
+            end => Ok(Some((start, end.unwrap_or(size))).filter(|(start, end)| start < end)),
         }
     }
 
@@ -214,6 +234,22 @@ impl File {
     /// Whatever the tree answers.
     pub fn set(&self, attrs: SetAttrs) -> Result<Attr> {
         Ok(self.held.client.call(SetAttr { node: self.held.node, handle: Some(self.handle), attrs })?.attr)
+    }
+
+    /// As [`File::set`], for several files of one tree at once.
+    ///
+    /// # Errors
+    /// Of each file what the tree answers.
+    pub fn set_all<'a>(files: impl IntoIterator<Item = (&'a File, SetAttrs)>) -> Vec<Result<()>> {
+        let files: Vec<(&File, SetAttrs)> = files.into_iter().collect();
+        let Some((first, _)) = files.first() else { return Vec::new() };
+        let client = &first.held.client;
+        let set = |(file, attrs): (&File, SetAttrs)| SetAttr {
+            node: file.held.node,
+            handle: Some(file.handle),
+            attrs,
+        };
+        client.call_all(files.iter().cloned().map(set)).into_iter().map(|set| set.map(drop)).collect()
     }
 
     /// Whether it has no position and no size: what it has must be read to its end, which may never come.

@@ -108,6 +108,11 @@ impl Inode {
         self.entry.attr.is_dir()
     }
 
+    /// Whether opening it may connect to a peer or start a program: whoever goes through a directory does not open it.
+    pub fn opens_stream(&self) -> bool {
+        self.kind() == FileKind::Regular && self.held.client.abilities().opens_streams
+    }
+
     /// Whether its attributes may only be told, not believed: they count for no time.
     #[must_use]
     pub fn is_stale(&self) -> bool {
@@ -119,8 +124,16 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn refresh(&mut self) -> Result<&Attr> {
-        self.entry.attr = self.held.client.call(GetAttr { node: self.node(), handle: None })?.attr;
+        self.entry.attr = self.attr_now()?;
         Ok(&self.entry.attr)
+    }
+
+    /// Its attributes now, beside those of [`Inode::attr`], which stay.
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn attr_now(&self) -> Result<Attr> {
+        Ok(self.held.client.call(GetAttr { node: self.node(), handle: None })?.attr)
     }
 
     /// Changes attributes.

@@ -2,7 +2,7 @@
 //! `outrigger make-image`: a disk image of a tree, without root.
 
 use crate::context::Context;
-use crate::image::{Type, Wanted, make};
+use crate::image::{CLOCK, Type, Wanted, make};
 use crate::progress::When;
 use crate::run::Run;
 use crate::say::word;
@@ -16,7 +16,8 @@ use std::ffi::OsString;
 /// Owners, permissions, times of modification, extended attributes, hard links, devices and holes are kept. The image has the size that the
 /// tree needs, and gets its name when it is complete. ext4 images and tar archives are reproducible: equal trees give equal bytes. The tools that
 /// make other file systems put random numbers into some of them (xfs, btrfs, ntfs). SOURCE_DATE_EPOCH in the environment (seconds since 1970)
-/// is the latest time in an image.
+/// is the latest time in an image. What the type cannot hold (access lists in vfat), and files that change while they are read, are named: the
+/// image is made without them, or with what was read, and the exit status is 1.
 #[derive(Debug, Args)]
 pub struct MakeImage {
     /// The type of the image.
@@ -73,15 +74,14 @@ impl Run for MakeImage {
     }
 }
 
-/// What SOURCE_DATE_EPOCH says (reproducible-builds.org), in seconds since 1970.
+/// What [`CLOCK`] says.
 ///
 /// # Errors
 /// That it is no such number.
 fn source_date() -> Result<Option<u64>, Failure> {
-    const NAME: &str = "SOURCE_DATE_EPOCH";
-    let Some(text) = std::env::var_os(NAME) else { return Ok(None) };
+    let Some(text) = std::env::var_os(CLOCK) else { return Ok(None) };
     let seconds = text.to_str().and_then(|text| text.parse().ok());
     seconds.map(Some).ok_or_else(|| {
-        Failure::serious(format!("{NAME} is no number of seconds: {}", word(text.as_encoded_bytes())))
+        Failure::serious(format!("{CLOCK} is no number of seconds: {}", word(text.as_encoded_bytes())))
     })
 }

@@ -136,7 +136,7 @@ fn is_root() -> bool {
 }
 
 /// Which preserve option an attribute belongs to: lists are permissions.
-fn is_acl(name: &XattrName) -> bool {
+pub fn is_acl(name: &XattrName) -> bool {
     name.starts_with(b"system.posix_acl_")
 }
 

@@ -5,7 +5,7 @@ use super::options::Sparse;
 use super::shared::Shared;
 use bytes::Bytes;
 use outrigger_client::File;
-use outrigger_core::ops::{OpCode, Whence};
+use outrigger_core::ops::OpCode;
 use outrigger_core::{Attr, Errno, Error, SetAttrs};
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -80,8 +80,8 @@ impl Content<'_> {
     fn copy_extents(&self, inside: bool) -> Result<bool, Fault> {
         let mut at = 0;
         loop {
-            let data = match self.source.seek(at, Whence::Data) {
-                Ok(Some(data)) => data,
+            let (data, end) = match self.source.data(at, self.attr.size) {
+                Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 Err(error)
                     if at == 0
@@ -91,10 +91,6 @@ impl Content<'_> {
                 }
                 Err(error) => return Err(Fault::Read(error)),
             };
-            let end = self.source.seek(data, Whence::Hole).map_err(Fault::Read)?.unwrap_or(self.attr.size);
-            if end <= data {
-                break;
-            }
             let copied = if inside { self.copy_inside(data, end - data)? } else { 0 };
             let reached =
                 self.pump(data + copied, Some(end), self.shared.options.sparse == Sparse::Always)?;

@@ -31,6 +31,8 @@ mod pool;
 mod shared;
 pub mod target;
 
+pub use attrs::is_acl;
 pub use contents::{Contents, Side};
 pub use copier::Copier;
 pub use options::{Deref, Existing, Options, Preserve, Sparse};
+pub use shared::STREAM;

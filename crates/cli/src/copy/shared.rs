@@ -8,11 +8,15 @@ use crate::progress::Progress;
 use crate::say::quoted;
 use crate::status::Status;
 use outrigger_client::{Inode, Unreadable};
-use outrigger_core::{Cancel, Errno, Error, FileKind, lock};
+use outrigger_core::{Cancel, Errno, Error, lock};
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a file whose content is a stream is not opened.
+pub const STREAM: &str =
+    "opening it connects or starts a program, which is done for files that are named only";
 
 /// Shared by the walker and the threads that copy files.
 pub(super) struct Shared {
@@ -76,12 +80,9 @@ impl Shared {
 
     /// Whether what was found in a directory is a stream, which is opened only when the user has named it; says so.
     pub(super) fn omits(&self, source: &Inode, from: &[u8]) -> bool {
-        let is_stream = source.kind() == FileKind::Regular && source.client().abilities().opens_streams;
+        let is_stream = source.opens_stream();
         if is_stream {
-            let from = quoted(from);
-            self.complain(format_args!(
-                "omitting {from}: opening it connects or starts a program, which is done for files that are named only"
-            ));
+            self.complain(format_args!("omitting {}: {STREAM}", quoted(from)));
         }
         is_stream
     }

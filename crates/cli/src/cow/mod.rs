@@ -25,7 +25,6 @@ mod only;
 mod opened;
 mod origin;
 mod overlay;
-mod place;
 mod preflight;
 mod remove;
 

@@ -8,9 +8,9 @@
 //! closed PATH          it has got those back
 //! ```
 
-use super::place::{Place, leads_nowhere};
 use super::remove::remove_tree;
 use super::{read, written};
+use crate::place::{Place, leads_nowhere};
 use outrigger_core::hash::siphash13;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;

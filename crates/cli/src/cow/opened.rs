@@ -3,7 +3,7 @@
 
 use super::notes::{Notes, close};
 use super::overlay::failed;
-use super::place::{open_dir, set_mode};
+use crate::place::{open_dir, set_mode};
 use crate::status::Failure;
 use rustix::fs::{OFlags, fstat};
 use std::collections::BTreeMap;

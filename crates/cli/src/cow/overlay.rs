@@ -11,9 +11,9 @@
 use super::make::adorn;
 use super::notes;
 use super::origin::{Recorder, load};
-use super::place::Place;
 use super::remove::{gone, remove_tree};
 use super::shown;
+use crate::place::Place;
 use crate::status::Failure;
 use outrigger_core::whiteout::WORK;
 use outrigger_core::{Errno, Error};

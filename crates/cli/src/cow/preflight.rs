@@ -2,7 +2,7 @@
 //! What a commit would fail at in the middle, found out before anything is done.
 
 use super::changes::{Became, Change};
-use super::place::{leads_nowhere, open_dir};
+use crate::place::{leads_nowhere, open_dir};
 use outrigger_core::Errno;
 use rustix::fs::{Access, AtFlags, OFlags, StatVfsMountFlags, accessat, fstat, fstatvfs};
 use rustix::process::geteuid;

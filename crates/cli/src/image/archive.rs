@@ -2,6 +2,7 @@
 //! Images that are written from their beginning to their end.
 
 use super::cpio::Cpio;
+use super::keeps::Keeps;
 use super::plan::Plan;
 use super::source::Source;
 use super::stream::Stream;
@@ -9,7 +10,7 @@ use super::tar::Tar;
 use super::target::Target;
 use crate::context::Context;
 use crate::progress::Progress;
-use crate::status::{Failure, Status};
+use crate::status::Failure;
 use outrigger_core::Error;
 use std::io::{BufWriter, Write};
 
@@ -52,11 +53,7 @@ impl Archived<'_> {
     /// # Errors
     /// As [`Archived::tar`].
     pub fn cpio(self, context: &Context) -> Result<(), Failure> {
-        if let Some(path) = &self.plan.attributed {
-            let path = path.escape_ascii();
-            let note = format!("cpio archives have no extended attributes: '{path}' loses its own");
-            context.complain(Status::Minor, note);
-        }
+        Keeps::PLAIN.tell(context, "cpio", self.plan);
         let mut out = BufWriter::with_capacity(PIECE, &self.target.file);
         let mut cpio = Cpio::new(Stream::new(&mut out, self.progress, self.shown.to_owned()));
         self.source.walk(&mut cpio)?;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Images of file systems that are made empty by a tool of the system, and filled by their kernel code.
 
+use super::keeps::Keeps;
 use super::plan::{BLOCK, Plan};
 use super::seed::Seed;
+use super::target::descriptor;
 use super::tool::Tool;
+use crate::say::word;
 use crate::status::Failure;
-use outrigger_core::FileKind;
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs::File;
+use std::ops::RangeInclusive;
+use std::os::fd::AsRawFd;
 
 /// A type of file system.
 #[derive(Debug)]
@@ -24,15 +28,19 @@ pub struct Disk {
     pub size: fn(&Plan) -> u64,
     /// What it can hold.
     pub keeps: Keeps,
+    /// The longest label.
+    pub label: Longest,
+    /// The first and the last time that it can hold, in seconds since 1970.
+    pub times: RangeInclusive<u64>,
 }
 
-/// What a type of file system can hold beside names, content and times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keeps {
-    /// Owners, permissions, symbolic links, several names of a file, devices.
-    pub unix: bool,
-    /// Extended attributes.
-    pub attributes: bool,
+/// The longest label that the program stores as a whole.
+#[derive(Debug, Clone, Copy)]
+pub enum Longest {
+    /// In bytes.
+    Bytes(usize),
+    /// In units of UTF-16.
+    Units(usize),
 }
 
 /// What is wanted of an empty file system.
@@ -56,66 +64,91 @@ impl Disk {
         (self.size)(plan).next_multiple_of(1 << 20)
     }
 
-    /// Makes an empty file system in `image`.
+    /// Makes an empty file system in `image`, which the program gets as a descriptor: a path may lead to another file by then.
     ///
     /// # Errors
     /// That the program is missing, or what it says.
-    pub fn format(&self, wish: &Wish<'_>, image: &Path) -> Result<(), Failure> {
-        let words = (self.arguments)(wish).into_iter().map(OsString::from);
-        let words: Vec<OsString> = words.chain([image.as_os_str().to_owned()]).collect();
-        self.tool.run(&words, &(self.variables)(wish))
+    pub fn format(&self, wish: &Wish<'_>, image: &File) -> Result<(), Failure> {
+        let words = (self.arguments)(wish).into_iter().chain([descriptor(image)]).map(OsString::from);
+        let words: Vec<OsString> = words.collect();
+        self.tool.run(&words, &(self.variables)(wish), &[image.as_raw_fd()])
     }
 
-    /// Looks whether it can hold the tree of `plan`.
+    /// Looks whether it can have this label.
     ///
     /// # Errors
-    /// A sentence about the first file that it cannot.
-    pub fn holds(&self, plan: &Plan) -> Result<(), Failure> {
-        if self.keeps.unix {
-            return Ok(());
+    /// A sentence that says how long a label may be. The programs cut some off without failing.
+    pub fn check_label(&self, label: &str) -> Result<(), Failure> {
+        let (length, most, unit) = match self.label {
+            Longest::Bytes(most) => (label.len(), most, "bytes"),
+            Longest::Units(most) => (label.encode_utf16().count(), most, "characters"),
+        };
+        match length > most {
+            true => Err(Failure::serious(format!(
+                "the label {} has {length} {unit}: {} has labels of at most {most}",
+                word(label),
+                self.kernel
+            ))),
+            false => Ok(()),
         }
-        let mut others =
-            FileKind::ALL.into_iter().filter(|kind| !matches!(kind, FileKind::Regular | FileKind::Directory));
-        let path = others.find_map(|kind| plan.first(kind)).or(plan.linked.as_deref());
-        path.map_or(Ok(()), |path| {
-            let (name, path) = (self.kernel, path.escape_ascii());
-            Err(Failure::serious(format!(
-                "{name} has regular files and directories only, with one name each: '{path}' is another thing"
-            )))
-        })
     }
 }
+
+/// Times of most types: up to 2106, which all of them and the clock of their kernel code can have.
+pub const TIMES: RangeInclusive<u64> = 0..=u32::MAX as u64;
+
+/// Features of ext4, after "none": without, those that `/etc/mke2fs.conf` has count.
+const EXT4_FEATURES: &str = "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,\
+                             large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
 
 /// ext4 with its metadata on the same places wherever it is made.
 pub const EXT4: Disk = Disk {
     kernel: "ext4",
     tool: Tool { program: "mke2fs", package: "e2fsprogs" },
     arguments: |wish| {
-        let features = if wish.plan.longest_attribute > BLOCK / 2 { "ea_inode" } else { "none" };
-        let extended = format!("hash_seed={},root_owner=0:0", wish.seed.uuid("hash"));
+        let further = if wish.plan.longest_attribute > BLOCK / 2 { ",ea_inode" } else { "" };
+        let features = format!("{EXT4_FEATURES}{further}");
+        // Whether zeroes are written depends on the file system that the image is in and on this kernel, otherwise.
+        let extended = format!(
+            "hash_seed={},root_owner=0:0,nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+            wish.seed.uuid("hash")
+        );
         let inodes = ext4_inodes(wish.plan).to_string();
         let uuid = wish.seed.uuid("image");
         let block = BLOCK.to_string();
-        let mut words: Vec<String> =
-            ["-q", "-F", "-t", "ext4", "-b", &block, "-m", "0", "-N", &inodes, "-U", &uuid, "-E", &extended]
-                .map(str::to_owned)
-                .into();
-        if features != "none" {
-            words.extend(["-O".to_owned(), features.to_owned()]);
-        }
-        words.extend(wish.label.into_iter().flat_map(|label| ["-L".to_owned(), label.to_owned()]));
-        words
+        let words = [
+            "-q", "-F", "-t", "ext4", "-b", &block, "-I", INODE, "-m", "0", "-N", &inodes, "-U", &uuid, "-O",
+            &features, "-E", &extended,
+        ];
+        labelled(wish, "-L", &words)
     },
-    variables: |wish| vec![("E2FSPROGS_FAKE_TIME", wish.clock.to_string()), ("MKE2FS_SYNC", "0".to_owned())],
+    variables: |wish| {
+        vec![
+            // Instead of the one of this system.
+            ("MKE2FS_CONFIG", "/dev/null".to_owned()),
+            ("E2FSPROGS_FAKE_TIME", wish.clock.to_string()),
+            ("MKE2FS_SYNC", "0".to_owned()),
+        ]
+    },
     size: ext4_size,
-    keeps: Keeps { unix: true, attributes: true },
+    keeps: Keeps::ALL,
+    label: Longest::Bytes(16),
+    times: TIMES,
 };
+
+/// These words, and the label if there is to be one.
+pub fn labelled(wish: &Wish<'_>, option: &str, words: &[&str]) -> Vec<String> {
+    let label = wish.label.into_iter().flat_map(|label| [option, label]);
+    words.iter().copied().chain(label).map(str::to_owned).collect()
+}
 
 /// The first ten are the file system's own, and lost+found is the eleventh; some are for what comes later.
 fn ext4_inodes(plan: &Plan) -> u64 {
     plan.files + plan.files / 16 + 32
 }
 
+/// The size of an inode of ext4, in bytes.
+const INODE: &str = "256";
 /// Blocks in a group, and inodes in a block of their table.
 const GROUP: u64 = 32768;
 const INODES: u64 = BLOCK / 256;

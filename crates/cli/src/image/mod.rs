@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`source`] | walks the tree in an order of its own, and gives every name to a sink |
 //! | [`plan`] | the first sink: counts what there is |
+//! | [`keeps`] | what a type can hold of a tree |
 //! | [`disk`], [`others`] | make an empty file system of the size that takes, with a tool of the system ([`tool`]) |
 //! | [`populate`] | the second sink: fills it through its kernel code |
 //! | [`archive`] | second sinks that need no file system: [`tar`], [`cpio`], each into a [`stream`] |
@@ -17,6 +18,7 @@
 mod archive;
 mod cpio;
 mod disk;
+mod keeps;
 mod others;
 mod plan;
 mod populate;
@@ -29,9 +31,10 @@ mod tool;
 
 use crate::context::{Context, Place};
 use crate::copy::Contents;
+use crate::copy::target::shown_below;
 use crate::progress::{Progress, When};
 use crate::say::quoted;
-use crate::status::{Failure, Status};
+use crate::status::Failure;
 use archive::Archived;
 use disk::{Disk, Wish};
 use outrigger_client::{Client, Follow, Settings};
@@ -45,7 +48,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use target::Target;
+use target::{Target, descriptor};
+
+/// The variable that has the latest time in an image (reproducible-builds.org), in seconds since 1970.
+pub const CLOCK: &str = "SOURCE_DATE_EPOCH";
 
 /// The types of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -126,11 +132,24 @@ impl Wanted {
             ("--label", is_archive && self.label.is_some()),
             ("--seed", is_archive && self.seed.is_some()),
         ];
-        match useless.iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) => {
-                Err(Failure::serious(format!("option {option} means nothing for this type of image")))
-            }
-            None => Ok(()),
+        if let Some((option, _)) = useless.iter().find(|(_, is_given)| *is_given) {
+            return Err(Failure::serious(format!("option {option} means nothing for this type of image")));
+        }
+        if let (Maker::Disk(disk), Some(label)) = (self.kind.maker(), &self.label) {
+            disk.check_label(label)?;
+        }
+        let times = match (self.kind.maker(), self.kind) {
+            (Maker::Disk(disk), _) => disk.times.clone(),
+            (Maker::Archive, Type::Cpio) => disk::TIMES,
+            (Maker::Archive, _) => 0..=i64::MAX as u64,
+        };
+        match self.clock {
+            Some(clock) if !times.contains(&clock) => Err(Failure::serious(format!(
+                "{CLOCK} is {clock}, and times in this type of image are from {} to {}",
+                times.start(),
+                times.end()
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -152,7 +171,7 @@ pub fn make(context: &Context, place: &Place, wanted: &Wanted) -> Result<(), Fai
     };
     let root = place.find(Follow::Yes).map_err(cannot)?;
     let latest = wanted.clock.map(|seconds| Time::new(i64::try_from(seconds).unwrap_or(i64::MAX), 0));
-    let mut source = Source::new(context, root, shown.clone(), latest)?;
+    let mut source = Source::new(context.cancel.clone(), root, shown.clone(), latest)?;
     let target = Target::new(context, &wanted.image, wanted.replaces)?;
     outside(place, &target)?;
     let mut plan = Plan::new(shown.clone());
@@ -178,6 +197,7 @@ pub fn make(context: &Context, place: &Place, wanted: &Wanted) -> Result<(), Fai
     if context.cancel.is_raised() {
         return Err(Failure::new("interrupted"));
     }
+    source.tell_changes(context);
     target.publish()
 }
 
@@ -190,23 +210,21 @@ fn filled(
     (plan, contents): (&Plan, &Contents),
     target: &Target,
 ) -> Result<(), Failure> {
-    disk.holds(plan)?;
-    if !disk.keeps.unix {
-        context.complain(Status::Success, format_args!("{} has no owners and permissions", disk.kernel));
-    }
+    disk.keeps.check(disk.kernel, plan)?;
+    disk.keeps.tell(context, disk.kernel, plan);
     let size = wanted.size.unwrap_or_else(|| disk.size(plan));
     target.file.set_len(size).map_err(|error| target.failure(Error::from(error)))?;
     let seed = wanted.seed.as_deref().map_or(plan.seed, Seed::of_words);
     let clock = wanted.clock(plan);
     let wish = Wish { size, label: wanted.label.as_deref(), seed, clock, plan };
-    disk.format(&wish, target.temporary())?;
+    disk.format(&wish, &target.file)?;
     let options = Options {
         kind: Some(disk.kernel.to_owned()),
         fixed: Some(Fixed { seconds: clock, seed: seed.number("kernel") }),
         ..Options::default()
     };
-    let kernel =
-        Arc::new(Kernel::start(target.temporary(), &options).map_err(|error| target.failure(error))?);
+    let started = Kernel::start(Path::new(&descriptor(&target.file)), &options);
+    let kernel = Arc::new(started.map_err(|error| target.failure(error))?);
     let settings = Settings { cancel: context.cancel.clone(), ..Settings::default() };
     let client = Client::new(Arc::clone(&kernel) as _, context.trees.runtime.clone(), settings);
     let mut populate = Populate::new(client, disk.keeps, contents, shown.to_owned());
@@ -226,7 +244,10 @@ fn outside(place: &Place, target: &Target) -> Result<(), Failure> {
 
 /// The error message for a file of the tree: what failed, the path, and why.
 fn failed(what: &str, shown: &str, path: &[u8], error: &Error) -> Failure {
-    let whole =
-        if path.is_empty() { shown.as_bytes().to_vec() } else { [shown.as_bytes(), b"/", path].concat() };
-    Failure::new(format!("{what} {}: {error}", quoted(whole))).with(error.errno)
+    Failure::new(format!("{what} {}: {error}", quoted(whole(shown, path)))).with(error.errno)
+}
+
+/// How messages call `path` in the tree `shown`.
+fn whole(shown: &str, path: &[u8]) -> Vec<u8> {
+    if path.is_empty() { shown.as_bytes().to_vec() } else { shown_below(shown.as_bytes(), path) }
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The file systems beside ext4. Their tools take less from outside, so some have identifiers and times of their own.
 
-use super::disk::{Disk, Keeps, Wish};
+use super::disk::{Disk, Longest, TIMES, labelled};
+use super::keeps::Keeps;
 use super::plan::{BLOCK, Plan};
 use super::tool::Tool;
+use std::ops::RangeInclusive;
 
 const MIB: u64 = 1 << 20;
-const ALL: Keeps = Keeps { unix: true, attributes: true };
-const CONTENT: Keeps = Keeps { unix: false, attributes: false };
+/// Times of FAT begin with 1980.
+const FAT_TIMES: RangeInclusive<u64> = 315_532_800..=*TIMES.end();
 
 /// XFS: never smaller than 300 MiB, of which 64 MiB are its log.
 pub const XFS: Disk = Disk {
@@ -16,7 +18,9 @@ pub const XFS: Disk = Disk {
     arguments: |wish| labelled(wish, "-L", &["-q", "-f", "-m", &format!("uuid={}", wish.seed.uuid("image"))]),
     variables: |_| Vec::new(),
     size: |plan| (content(plan) * 21 / 20 + plan.files * 640 + 96 * MIB).max(300 * MIB),
-    keeps: ALL,
+    keeps: Keeps::ALL,
+    label: Longest::Bytes(12),
+    times: TIMES,
 };
 
 /// btrfs, whose metadata is there twice.
@@ -26,7 +30,10 @@ pub const BTRFS: Disk = Disk {
     arguments: |wish| labelled(wish, "-L", &["-q", "-f", "-U", &wish.seed.uuid("image")]),
     variables: |_| Vec::new(),
     size: |plan| content(plan) * 6 / 5 + plan.files * 4096 + 256 * MIB,
-    keeps: ALL,
+    keeps: Keeps::ALL,
+    // mkfs.btrfs 6.2 cuts off the 255th, which the file system has room for.
+    label: Longest::Bytes(254),
+    times: TIMES,
 };
 
 /// f2fs, where each file has a block of its own.
@@ -36,7 +43,9 @@ pub const F2FS: Disk = Disk {
     arguments: |wish| labelled(wish, "-l", &["-q", "-f", "-U", &wish.seed.uuid("image")]),
     variables: |_| Vec::new(),
     size: |plan| (content(plan) + plan.files * BLOCK) * 5 / 4 + 96 * MIB,
-    keeps: ALL,
+    keeps: Keeps::ALL,
+    label: Longest::Bytes(512),
+    times: TIMES,
 };
 
 /// FAT32, with clusters of 512 bytes where larger ones would be too few for it.
@@ -50,7 +59,9 @@ pub const VFAT: Disk = Disk {
     },
     variables: |_| Vec::new(),
     size: |plan| (dense(plan) * 26 / 25 + 4 * MIB).max(36 * MIB),
-    keeps: CONTENT,
+    keeps: Keeps::CONTENT,
+    label: Longest::Units(11),
+    times: FAT_TIMES,
 };
 
 /// exFAT.
@@ -60,7 +71,9 @@ pub const EXFAT: Disk = Disk {
     arguments: |wish| labelled(wish, "-L", &["-c", "4K"]),
     variables: |_| Vec::new(),
     size: |plan| dense(plan) * 26 / 25 + 12 * MIB,
-    keeps: CONTENT,
+    keeps: Keeps::CONTENT,
+    label: Longest::Units(11),
+    times: FAT_TIMES,
 };
 
 /// NTFS.
@@ -70,14 +83,10 @@ pub const NTFS: Disk = Disk {
     arguments: |wish| labelled(wish, "-L", &["-q", "-F", "-f", "-c", "4096"]),
     variables: |_| Vec::new(),
     size: |plan| dense(plan) * 9 / 8 + plan.files * 1536 + 32 * MIB,
-    keeps: CONTENT,
+    keeps: Keeps::CONTENT,
+    label: Longest::Units(128),
+    times: TIMES,
 };
-
-/// These words, and the label if there is to be one.
-fn labelled(wish: &Wish<'_>, option: &str, words: &[&str]) -> Vec<String> {
-    let label = wish.label.into_iter().flat_map(|label| [option, label]);
-    words.iter().copied().chain(label).map(str::to_owned).collect()
-}
 
 /// Bytes that content and directories take, without holes.
 fn content(plan: &Plan) -> u64 {

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is known of a tree before its image is made: how much there is of it, and how new it is.
 
-use super::failed;
 use super::seed::Seed;
-use super::source::{Found, Sink, stored};
+use super::source::{Found, Sink, Tally, stored};
+use crate::copy::is_acl;
 use crate::status::Failure;
-use outrigger_core::{Errno, FileKind, Time};
+use outrigger_core::{FileKind, Time};
 
 /// The unit in which file systems store content, in bytes.
 pub const BLOCK: u64 = 4096;
 /// Attributes and targets of this length are stored with the file itself, in bytes, or nearly so.
 const INLINE: u64 = 60;
+
+/// Set-id bits and the sticky bit.
+const SPECIAL: u32 = 0o7000;
 
 /// Sums over a tree.
 #[derive(Debug)]
@@ -25,17 +28,24 @@ pub struct Plan {
     pub directory_blocks: u64,
     /// The longest value of an extended attribute, in bytes.
     pub longest_attribute: u64,
-    /// The path of a file with extended attributes, if there is one.
-    pub attributed: Option<Vec<u8>>,
-    /// The path of the first file of each kind.
-    first: Vec<(FileKind, Vec<u8>)>,
-    /// The path of the second name of a file, if there is one.
-    pub linked: Option<Vec<u8>>,
+    /// Files with extended attributes other than access lists.
+    pub attributed: Tally,
+    /// Files with access lists.
+    pub listed: Tally,
+    /// Files that belong to somebody else than the tree itself.
+    pub owned: Tally,
+    /// Files with set-id bits or the sticky bit.
+    pub special: Tally,
+    /// What is neither a regular file nor a directory, and further names of files.
+    pub others: Tally,
     /// The newest time of modification.
     pub newest: Time,
     /// What makes this tree differ from others.
     pub seed: Seed,
-    shown: String,
+    /// How users call the tree.
+    pub shown: String,
+    /// Whom it belongs to.
+    owner: (u32, u32),
     /// Bytes of names in the directories on the way to what is looked at.
     names: Vec<u64>,
 }
@@ -49,47 +59,55 @@ impl Plan {
             blocks: 0,
             directory_blocks: 0,
             longest_attribute: 0,
-            attributed: None,
-            first: Vec::new(),
-            linked: None,
+            attributed: Tally::default(),
+            listed: Tally::default(),
+            owned: Tally::default(),
+            special: Tally::default(),
+            others: Tally::default(),
             newest: Time::default(),
             seed: Seed::of_tree(),
             shown,
+            owner: (0, 0),
             names: Vec::new(),
         }
     }
 
-    /// The path of a file of this kind, if there is one.
-    pub fn first(&self, kind: FileKind) -> Option<&[u8]> {
-        self.first.iter().find(|(known, _)| *known == kind).map(|(_, path)| &path[..])
-    }
-
     /// Adds the blocks that extended attributes take.
     fn attributes(&mut self, found: &Found) -> Result<(), Failure> {
-        let cannot =
-            |error| failed("cannot read the extended attributes of", &self.shown, &found.path, &error);
-        let names = match found.inode.xattrs() {
-            Err(error) if error.errno == Errno::EOPNOTSUPP => return Ok(()),
-            names => names.map_err(cannot)?,
-        };
+        let attributes = found.attributes(&self.shown)?;
         let mut bytes = 0;
-        for name in names {
-            match found.inode.xattr(&name) {
-                Ok(value) => {
-                    let length = value.len() as u64;
-                    self.longest_attribute = self.longest_attribute.max(length);
-                    self.blocks += if length > BLOCK / 2 { length.div_ceil(BLOCK) } else { 0 };
-                    bytes += name.len() as u64 + length;
-                }
-                Err(error) if error.errno == Errno::ENODATA => {}
-                Err(error) => return Err(cannot(error)),
-            }
-        }
-        if bytes > 0 && self.attributed.is_none() {
-            self.attributed = Some(found.path.clone());
+        for (name, value) in &attributes {
+            let length = value.len() as u64;
+            self.longest_attribute = self.longest_attribute.max(length);
+            self.blocks += if length > BLOCK / 2 { length.div_ceil(BLOCK) } else { 0 };
+            bytes += name.len() as u64 + length;
         }
         self.blocks += u64::from(bytes > INLINE);
+        if attributes.iter().any(|(name, _)| is_acl(name)) {
+            self.listed.add(found);
+        }
+        if attributes.iter().any(|(name, _)| !is_acl(name)) {
+            self.attributed.add(found);
+        }
         Ok(())
+    }
+
+    /// Counts what not every type of image can hold.
+    fn tally(&mut self, found: &Found) {
+        let attr = &found.attr;
+        if found.path.is_empty() {
+            self.owner = (attr.uid, attr.gid);
+        }
+        if (attr.uid, attr.gid) != self.owner {
+            self.owned.add(found);
+        }
+        let kind = attr.kind();
+        if attr.permissions() & SPECIAL != 0 {
+            self.special.add(found);
+        }
+        if !matches!(kind, FileKind::Regular | FileKind::Directory) {
+            self.others.add(found);
+        }
     }
 }
 
@@ -101,15 +119,13 @@ impl Sink for Plan {
             *names += 8 + found.name().len().next_multiple_of(4) as u64;
         }
         if found.is_further_name() {
-            self.linked.get_or_insert_with(|| found.path.clone());
+            self.others.add(found);
             return Ok(());
         }
         let (attr, kind) = (&found.attr, found.attr.kind());
         self.files += 1;
         self.newest = self.newest.max(attr.mtime);
-        if self.first(kind).is_none() {
-            self.first.push((kind, found.path.clone()));
-        }
+        self.tally(found);
         match kind {
             FileKind::Directory => self.names.push(0),
             FileKind::Regular => {

@@ -1,14 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files of a tree as they are made in an empty file system, one request after the other.
 
-use super::disk::Keeps;
 use super::failed;
+use super::keeps::Keeps;
 use super::source::{Found, Sink};
 use crate::copy::{Contents, Side};
 use crate::status::Failure;
+use bytes::Bytes;
 use outrigger_client::{Client, File, Inode};
 use outrigger_core::ops::{OpenFlags, XattrFlags};
 use outrigger_core::{Errno, Error, FileKind, Name, Result, SetAttrs, SetTime};
+
+/// Flags for new files.
+const NEW: OpenFlags = OpenFlags::WRITE_ONLY.union(OpenFlags::EXCL);
+/// Files up to this size, in bytes, are made together with the others of their directory that come next: the process of the kernel
+/// code is asked once for all.
+const SMALL: u64 = 64 << 10;
+/// So many of them at most.
+const TOGETHER: usize = 64;
+
+/// A small file that is not made yet.
+struct Small {
+    found: Found,
+    name: Name,
+    content: Bytes,
+}
 
 /// Fills an empty file system.
 pub struct Populate<'a> {
@@ -16,6 +32,8 @@ pub struct Populate<'a> {
     directories: Vec<Inode>,
     /// The files with several names, by their numbers.
     links: Vec<Option<Inode>>,
+    /// Files of the last directory on the way, which come before all else.
+    small: Vec<Small>,
     root: Client,
     keeps: Keeps,
     contents: &'a Contents,
@@ -26,7 +44,8 @@ pub struct Populate<'a> {
 impl<'a> Populate<'a> {
     /// Of the file system of this client.
     pub fn new(client: Client, keeps: Keeps, contents: &'a Contents, shown: String) -> Self {
-        Populate { directories: Vec::new(), links: Vec::new(), root: client, keeps, contents, shown }
+        let (directories, links, small) = (Vec::new(), Vec::new(), Vec::new());
+        Populate { directories, links, small, root: client, keeps, contents, shown }
     }
 
     fn make(&mut self, found: &Found) -> Result<(), Failure> {
@@ -76,8 +95,7 @@ impl<'a> Populate<'a> {
         let Some(directory) = self.directories.last() else { return Ok(()) };
         let source = found.inode.open(OpenFlags::empty());
         let source = source.map_err(|error| failed("cannot open", &self.shown, &found.path, &error))?;
-        let (mut made, file) =
-            directory.create(name, 0o600, OpenFlags::WRITE_ONLY.union(OpenFlags::EXCL)).map_err(cannot)?;
+        let (mut made, file) = directory.create(name, 0o600, NEW).map_err(cannot)?;
         self.contents.copy((&source, &found.attr), &file).map_err(|(side, error)| match side {
             Side::Source => failed("cannot read", &self.shown, &found.path, &error),
             Side::Target => refused(&self.shown, found, error),
@@ -100,6 +118,12 @@ impl<'a> Populate<'a> {
     /// Gives a file its attributes, in the order in which they survive: a change of the owner takes permissions away, and any change
     /// the times.
     fn finish(&self, found: &Found, made: &mut Inode, file: Option<&File>) -> Result<(), Failure> {
+        let last = self.prepare(found, made, file)?;
+        set(made, file, last).map_err(|error| refused(&self.shown, found, error))
+    }
+
+    /// Gives a file all attributes but those that come last, which are the result.
+    fn prepare(&self, found: &Found, made: &mut Inode, file: Option<&File>) -> Result<SetAttrs, Failure> {
         let cannot = |error| refused(&self.shown, found, error);
         let attr = &found.attr;
         let mut last = SetAttrs {
@@ -117,29 +141,50 @@ impl<'a> Populate<'a> {
         if self.keeps.attributes {
             self.attributes(found, made)?;
         }
-        set(made, file, last).map_err(cannot)
+        Ok(last)
+    }
+
+    /// All of a small file; none when it is none, or that is not as much as was expected, or cannot be had.
+    fn content(found: &Found) -> Option<Bytes> {
+        let attr = &found.attr;
+        let is_dense = attr.blocks.saturating_mul(512) >= attr.size;
+        let is_small = attr.kind() == FileKind::Regular && attr.size <= SMALL && is_dense;
+        let source =
+            (is_small && found.link.is_none()).then(|| found.inode.open(OpenFlags::empty()).ok())??;
+        // One more byte shows whether it has grown.
+        source.read_at(0, attr.size as usize + 1).ok().filter(|content| content.len() as u64 == attr.size)
+    }
+
+    /// Makes the small files.
+    fn make_small(&mut self) -> Result<(), Failure> {
+        let small = std::mem::take(&mut self.small);
+        let Some(directory) = self.directories.last() else { return Ok(()) };
+        let cannot = |one: &Small, error| refused(&self.shown, &one.found, error);
+        let made = Inode::create_all(small.iter().map(|one| (directory, one.name.clone(), 0o600)), NEW);
+        let made = small.iter().zip(made).map(|(one, made)| made.map_err(|error| cannot(one, error)));
+        let mut made = made.collect::<Result<Vec<_>, _>>()?;
+        let contents = small.iter().zip(&made).map(|(one, (_, file))| (file, one.content.clone()));
+        for (one, written) in small.iter().zip(File::fill_all(contents)) {
+            written.map_err(|error| cannot(one, error))?;
+        }
+        let mut last = Vec::with_capacity(small.len());
+        for (one, (inode, file)) in small.iter().zip(&mut made) {
+            last.push(self.prepare(&one.found, inode, Some(file))?);
+        }
+        let set = File::set_all(made.iter().map(|(_, file)| file).zip(last));
+        for ((one, set), (_, file)) in small.iter().zip(set).zip(made) {
+            set.and_then(|()| file.close()).map_err(|error| cannot(one, error))?;
+            self.contents.progress().bytes(one.content.len() as u64);
+            self.contents.progress().file();
+        }
+        Ok(())
     }
 
     fn attributes(&self, found: &Found, made: &Inode) -> Result<(), Failure> {
-        let unread =
-            |error| failed("cannot read the extended attributes of", &self.shown, &found.path, &error);
-        let names = match found.inode.xattrs() {
-            Err(error) if error.errno == Errno::EOPNOTSUPP => return Ok(()),
-            names => names.map_err(unread)?,
-        };
-        for name in names {
-            let value = match found.inode.xattr(&name) {
-                // It was removed after it was listed.
-                Err(error) if error.errno == Errno::ENODATA => continue,
-                value => value.map_err(unread)?,
-            };
+        for (name, value) in found.attributes(&self.shown)? {
             made.set_xattr(&name, value, XattrFlags::empty()).map_err(|error| {
-                failed(
-                    &format!("cannot set the extended attribute {name} of"),
-                    &self.shown,
-                    &found.path,
-                    &error,
-                )
+                let what = format!("cannot set the extended attribute {name} of");
+                failed(&what, &self.shown, &found.path, &error)
             })?;
         }
         Ok(())
@@ -148,10 +193,17 @@ impl<'a> Populate<'a> {
 
 impl Sink for Populate<'_> {
     fn put(&mut self, found: &Found) -> Result<(), Failure> {
-        self.make(found)
+        let Some(content) = Self::content(found) else {
+            self.make_small()?;
+            return self.make(found);
+        };
+        let name = Name::new(found.name().to_vec()).map_err(|error| refused(&self.shown, found, error))?;
+        self.small.push(Small { found: found.clone(), name, content });
+        if self.small.len() < TOGETHER { Ok(()) } else { self.make_small() }
     }
 
     fn leave(&mut self, found: &Found) -> Result<(), Failure> {
+        self.make_small()?;
         match self.directories.pop() {
             Some(mut made) => self.finish(found, &mut made, None),
             None => Ok(()),

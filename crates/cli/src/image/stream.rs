@@ -6,7 +6,7 @@ use super::source::Found;
 use crate::progress::Progress;
 use crate::status::Failure;
 use outrigger_client::File;
-use outrigger_core::ops::{OpCode, OpenFlags, Whence};
+use outrigger_core::ops::{OpCode, OpenFlags};
 use outrigger_core::{Errno, Error, Result};
 use std::io::Write;
 
@@ -28,6 +28,11 @@ impl<'a> Stream<'a> {
     /// Into `out`, of a tree that users call `shown`.
     pub fn new(out: &'a mut dyn Write, progress: &'a Progress, shown: String) -> Self {
         Stream { out, progress, shown, written: 0 }
+    }
+
+    /// How messages call the tree.
+    pub fn shown(&self) -> &str {
+        &self.shown
     }
 
     /// The error message for a file that archives of this kind cannot have.
@@ -119,21 +124,20 @@ pub fn pieces(found: &Found, file: &File) -> Result<Option<Vec<(u64, u64)>>> {
         return Ok(None);
     }
     let (mut pieces, mut at) = (Vec::new(), 0);
-    while at < size {
-        let start = match file.seek(at, Whence::Data) {
-            Ok(Some(start)) => start,
-            Ok(None) => break,
-            Err(error) if matches!(error.errno, Errno::ENOSYS | Errno::EINVAL | Errno::EOPNOTSUPP) => {
+    loop {
+        match file.data(at, size) {
+            Ok(Some((start, end))) if start < size => {
+                at = end.min(size);
+                pieces.push((start, at - start));
+            }
+            Ok(_) => break,
+            Err(error)
+                if at == 0 && matches!(error.errno, Errno::ENOSYS | Errno::EINVAL | Errno::EOPNOTSUPP) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(error),
-        };
-        let end = file.seek(start, Whence::Hole)?.unwrap_or(size).min(size);
-        if end <= start {
-            break;
         }
-        pieces.push((start, end - start));
-        at = end;
     }
     Ok((pieces != [(0, size)]).then_some(pieces))
 }

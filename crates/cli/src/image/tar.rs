@@ -6,7 +6,7 @@ use super::source::{Found, Sink};
 use super::stream::{Stream, pieces};
 use crate::format::mode::device;
 use crate::status::Failure;
-use outrigger_core::{Errno, FileKind, Time};
+use outrigger_core::{FileKind, Time};
 
 /// The unit of an archive, in bytes.
 const BLOCK: u64 = 512;
@@ -74,19 +74,8 @@ impl<'a> Tar<'a> {
     }
 
     fn attributes(&self, found: &Found, header: &mut Header) -> Result<(), Failure> {
-        let unread = |error| self.0.unread(found, &error);
-        let mut names = match found.inode.xattrs() {
-            Err(error) if error.errno == Errno::EOPNOTSUPP => return Ok(()),
-            names => names.map_err(unread)?,
-        };
-        names.sort_unstable_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
-        for name in names {
-            match found.inode.xattr(&name) {
-                // It was removed after it was listed.
-                Err(error) if error.errno == Errno::ENODATA => {}
-                value => header
-                    .record(&[b"SCHILY.xattr.", &key(name.as_bytes())[..]].concat(), &value.map_err(unread)?),
-            }
+        for (name, value) in found.attributes(self.0.shown())? {
+            header.record(&[b"SCHILY.xattr.", &key(name.as_bytes())[..]].concat(), &value);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use outrigger_core::Error;
 use outrigger_host::Confined;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader, Read, pipe};
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -50,11 +51,16 @@ impl Tool {
         })
     }
 
-    /// Starts it with these arguments and variables, and nothing else of ours.
+    /// Starts it with these arguments, variables and descriptors, and nothing else of ours.
     ///
     /// # Errors
     /// That it is missing, or cannot be started.
-    fn start(self, arguments: &[OsString], variables: &[(&str, String)]) -> Result<Running, Failure> {
+    fn start(
+        self,
+        arguments: &[OsString],
+        variables: &[(&str, String)],
+        descriptors: &[RawFd],
+    ) -> Result<Running, Failure> {
         let file = self.find()?;
         let cannot = |error: io::Error| {
             Failure::serious(format!("cannot start {}: {}", file.display(), Error::from(error)))
@@ -62,10 +68,11 @@ impl Tool {
         let (words, said) = pipe().map_err(cannot)?;
         let mut command = Command::new(&file);
         // Ctrl-C is for us to see.
-        command.args(arguments).confined(&[]).dies_with_thread().env_clear().process_group(0);
+        command.args(arguments).confined(descriptors).dies_with_thread().env_clear().process_group(0);
         command
             .env("PATH", search_path())
-            .env("LC_ALL", "C")
+            // Labels are UTF-8, and messages English.
+            .env("LC_ALL", "C.UTF-8")
             .envs(variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
         command.stdout(said.try_clone().map_err(cannot)?).stderr(said);
@@ -77,8 +84,13 @@ impl Tool {
     ///
     /// # Errors
     /// As [`Tool::start`] and [`Running::finish`].
-    pub fn run(self, arguments: &[OsString], variables: &[(&str, String)]) -> Result<(), Failure> {
-        self.start(arguments, variables)?.finish()
+    pub fn run(
+        self,
+        arguments: &[OsString],
+        variables: &[(&str, String)],
+        descriptors: &[RawFd],
+    ) -> Result<(), Failure> {
+        self.start(arguments, variables, descriptors)?.finish()
     }
 }
 

@@ -237,7 +237,7 @@ impl InTree {
     /// Looks whether the file is still the one that was opened, unless that was known a moment ago.
     ///
     /// # Errors
-    /// `ESTALE` when its size or time of change is another one, from then on.
+    /// `ESTALE` when its size, a time of change or its change number is another one, from then on.
     fn check(&self) -> Result<(), Error> {
         // Somebody else is just looking.
         let Ok(mut looked) = self.looked.try_lock() else { return Ok(()) };
@@ -245,7 +245,7 @@ impl InTree {
             return Ok(());
         }
         let now = self.file.attr()?;
-        if (now.size, now.mtime) != (self.found.size, self.found.mtime) {
+        if now.size != self.found.size || now.version() != self.found.version() {
             return Err(Errno::ESTALE.because("it was changed since it was opened"));
         }
         *looked = Instant::now();
@@ -270,5 +270,35 @@ impl Content for InTree {
     }
     fn identity(&self) -> Option<Identity> {
         self.identity.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use outrigger_client::{Client, Settings};
+    use outrigger_core::{Inline, Name, SetAttrs, SetTime};
+    use outrigger_driver_mem::{Mem, Options};
+
+    #[test]
+    fn a_file_that_was_changed_and_got_its_time_back_is_stale() {
+        let runtime = Arc::new(Threads::new());
+        let mem = Inline::new(Mem::new(Options::default(), runtime.clone()), runtime.clone());
+        let root = Client::new(Arc::new(mem), runtime, Settings::default()).root().unwrap();
+        let name = Name::try_from("file").unwrap();
+        let (mut inode, file) = root.create(&name, 0o644, OpenFlags::READ_WRITE).unwrap();
+        file.write_all_at(0, Bytes::from_static(b"before")).unwrap();
+        let found = inode.refresh().unwrap().clone();
+        let mtime = found.mtime;
+        let long_ago = Instant::now().checked_sub(2 * UNCHANGED).unwrap();
+        let content = InTree { file, name: "file".into(), found, identity: None, looked: long_ago.into() };
+        let mut buffer = [0; 6];
+        assert_eq!(content.read_at(&mut buffer, 0).unwrap(), 6);
+        *content.looked.lock().unwrap() = long_ago;
+        content.file.write_all_at(0, Bytes::from_static(b"after!")).unwrap();
+        content.file.set(SetAttrs { mtime: Some(SetTime::To(mtime)), ..SetAttrs::default() }).unwrap();
+        let error = content.read_at(&mut buffer, 0).unwrap_err();
+        assert!(error.to_string().contains("it was changed since it was opened"), "{error}");
     }
 }

@@ -11,7 +11,8 @@ use crate::served::Served;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::marks;
 use outrigger_proto_disk::partition::{self, Fault, Partition, Table};
-use outrigger_proto_disk::{DiskError, Medium};
+use outrigger_proto_disk::volume::describe;
+use outrigger_proto_disk::{DiskError, Medium, Window};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -136,6 +137,14 @@ impl Image {
             Some(served) => served.explained(error),
             None => error,
         }
+    }
+
+    /// Why the end of the file system in a part of it cannot be read, if the image ends before.
+    pub(crate) fn cut_off(&self, kind: &FsType, start: u64, size: Option<u64>) -> Option<String> {
+        let size = size.unwrap_or(self.size().saturating_sub(start));
+        let whole = describe(kind.name, &Window { medium: &self.disk, start, size }).ok()??.size?;
+        (whole > size)
+            .then(|| format!("the file system has {whole} bytes, and the image ends after {size} of them"))
     }
 
     /// What its user calls it.

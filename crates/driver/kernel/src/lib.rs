@@ -230,6 +230,8 @@ pub struct Kernel {
     abilities: Abilities,
     /// Why what could be written is not.
     read_only: Option<Arc<str>>,
+    /// The type of the file system, where it starts, and how long its part of the image is if it is one, in bytes.
+    place: (&'static FsType, u64, Option<u64>),
     /// Unlocked when the worker has ended.
     image: Mutex<Option<Arc<Image>>>,
 }
@@ -288,7 +290,8 @@ impl Kernel {
             Worker::start(None, &part, kind, !options.read_only, &settings, worker::Log::new()?)?;
         let serves = Serves::Once(Connection::open(worker, socket, options.patience)?);
         let abilities = abilities(kind.name.to_owned(), options.read_only);
-        Ok(Kernel { serves, abilities, read_only: None, image: Mutex::new(None) })
+        let place = (kind, 0, None);
+        Ok(Kernel { serves, abilities, read_only: None, place, image: Mutex::new(None) })
     }
 
     /// Mounts the file system of this type in a part of the image.
@@ -298,6 +301,7 @@ impl Kernel {
         }
         let part = if kind.is_flash() { image.as_flash(part, options.erase)? } else { part };
         let writable = image.writable() && kind.writable && part.read_only.is_none();
+        let place = (kind, part.start, part.size);
         let read_only = part.read_only.clone().or_else(|| image.read_only().map(Arc::from));
         let name = image.name().to_owned();
         let survives = image.others().is_empty() && (!writable || !NEEDS_ITS_FSCK.contains(&kind.name));
@@ -312,7 +316,7 @@ impl Kernel {
             Serves::Once(opened.map_err(|error| image.explained(error))?)
         };
         let abilities = abilities(name, !writable);
-        Ok(Kernel { serves, abilities, read_only, image: Mutex::new(Some(image)) })
+        Ok(Kernel { serves, abilities, read_only, place, image: Mutex::new(Some(image)) })
     }
 
     /// The reply with the reason why this part of the image is not written, or cannot be read.
@@ -320,7 +324,7 @@ impl Kernel {
         match (&self.read_only, reply) {
             (_, Reply::Error(error)) if error.errno == Errno::EIO && error.reason.is_none() => {
                 Reply::Error(match &*lock(&self.image) {
-                    Some(image) => image.explained(error),
+                    Some(image) => self.unread(image, error),
                     None => error,
                 })
             }
@@ -328,6 +332,16 @@ impl Kernel {
                 Reply::Error(Errno::EROFS.because(Arc::clone(why)))
             }
             (_, reply) => reply,
+        }
+    }
+
+    /// An error of the kernel code without a reason, with why the image cannot be read where that is known.
+    fn unread(&self, image: &Image, error: Error) -> Error {
+        let error = image.explained(error);
+        let (kind, start, size) = self.place;
+        match &error.reason {
+            None => image.cut_off(kind, start, size).map_or(error, |why| Errno::EIO.because(why)),
+            Some(_) => error,
         }
     }
 

@@ -49,7 +49,10 @@ impl Served {
         loop {
             let mut asked = [0; Question::LEN];
             socket.read_exact(&mut asked)?;
-            let question = Question::decode(asked, self.size()).ok_or(io::ErrorKind::InvalidData)?;
+            let Some(question) = Question::decode(asked, self.size()) else {
+                *lock(&self.failure) = Some("the kernel code asks for bytes that are not in it".to_owned());
+                return Err(io::ErrorKind::InvalidData.into());
+            };
             buffer.resize(4 + question.length as usize, 0);
             match self.read(&mut buffer[4..], question.offset) {
                 Ok(()) => {

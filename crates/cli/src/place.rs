@@ -2,7 +2,9 @@
 //! Names of real files whose directories are reached without symbolic links: what others make of a directory meanwhile leads nowhere
 //! else.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, linkat, openat2, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata, Permissions};
@@ -101,10 +103,22 @@ impl Place {
     /// Those of renameat2(2); `EEXIST` when something has the name.
     pub fn rename_to_new(&self, to: &Place) -> io::Result<()> {
         match self.rename(to, RenameFlags::NOREPLACE) {
-            // Not every file system can do that in one step.
-            Err(Errno::INVAL | Errno::NOSYS) if to.found()?.is_some() => Err(Errno::EXIST.into()),
-            Err(Errno::INVAL | Errno::NOSYS) => Ok(self.rename(to, RenameFlags::empty())?),
+            // Not every file system can do that in one step (NFS).
+            Err(Errno::INVAL | Errno::NOSYS) => self.link_to_new(to),
             renamed => Ok(renamed?),
+        }
+    }
+
+    /// The same in two steps, between which the file has both names.
+    fn link_to_new(&self, to: &Place) -> io::Result<()> {
+        match linkat(&self.dir, &*self.name, &to.dir, &*to.name, AtFlags::empty()) {
+            Ok(()) => self.remove(false).inspect_err(|_| drop(to.remove(false))),
+            // A directory has one name, and so has any file where there are no links.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => match to.found()? {
+                Some(_) => Err(Errno::EXIST.into()),
+                None => Ok(self.rename(to, RenameFlags::empty())?),
+            },
+            Err(error) => Err(error.into()),
         }
     }
 
