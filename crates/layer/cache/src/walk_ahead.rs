@@ -151,8 +151,7 @@ impl Table {
     fn unfound_directories_in(&mut self, dir: Node) -> Vec<Name> {
         let Some(names) = self.names_of(dir) else { return Vec::new() };
         let names = lock(&names);
-        let is_unfound =
-            |file: &File| file.kind == Some(FileKind::Directory) && file.node == Node::default();
+        let is_unfound = |file: &File| file.kind == Some(FileKind::Directory) && file.node == Node::default();
         let unfound = names.from(0).filter(|(_, slot)| is_unfound(&slot.file));
         unfound.take(LOOKUPS_MAX).map(|(name, _)| name.clone()).collect()
     }

@@ -140,6 +140,20 @@ fn a_delayed_write_that_fails_when_the_file_is_closed_below_is_lost() {
     assert!(client.control.lost().is_empty());
 }
 
+/// Where it was when it was lost: by the time that somebody asks, the kernel may have forgotten it.
+#[test]
+fn a_file_of_which_a_delayed_write_failed_is_lost_with_its_path() {
+    let sim = Sim::new(17);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    client.fail_writes(1);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    pass_time(&sim, Duration::from_secs(1));
+    client.ask(Unlink { dir: Node::ROOT, name: name("file") }).expect("removed");
+    let lost = client.control.lost().into_iter().map(|lost| lost.path.map(|path| path.to_string()));
+    assert_eq!(lost.collect::<Vec<_>>(), [Some("/file".to_owned())]);
+}
+
 /// A tree that says only when a file is closed that it could not store what was written to it.
 struct RefusesAtClose;
 

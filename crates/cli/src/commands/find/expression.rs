@@ -157,9 +157,7 @@ impl Expression {
             Expression::Test(test) => {
                 !matches!(test, Test::Constant(_) | Test::Name(_) | Test::Path(_) | Test::Kind(_))
             }
-            Expression::Action(action) => {
-                !matches!(action, Action::Print(_) | Action::Prune | Action::Quit)
-            }
+            Expression::Action(action) => !matches!(action, Action::Print(_) | Action::Prune | Action::Quit),
             _ => false,
         })
     }
