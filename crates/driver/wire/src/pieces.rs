@@ -8,11 +8,12 @@ use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::Count;
 use outrigger_core::{BoxFuture, Cx, Errno, Payload, Reply, Result};
 use outrigger_toolkit_remote::pieces;
+use std::sync::atomic::Ordering;
 
 /// A line that carries so much in a moment carries the most that is read or written at once in a few of them.
 const FAST: usize = 128 << 10;
-/// So many pieces from the beginning of a file on are read before the others are asked for: most files are small, and who reads them does
-/// not say so.
+/// So many pieces are read before the others are asked for from the beginning of a file on, and from where its end was found: most files
+/// are small, and who reads them does not say so, and reads on to see that there is no more.
 const FIRST: usize = 4;
 
 impl Inner {
@@ -26,7 +27,7 @@ impl Inner {
         (chunk < FAST).then_some(chunk as u32)
     }
 
-    /// Reads, all pieces at once, but for the first ones of a file.
+    /// Reads, all pieces at once, but for the first ones where the end may be near.
     ///
     /// # Errors
     /// Of the first piece that cannot be read.
@@ -44,8 +45,14 @@ impl Inner {
                 }
             })
         };
-        let first = if op.offset == 0 { FIRST } else { usize::MAX };
+        let file = self.open.get(op.handle).ok();
+        let end = file.as_ref().map_or(u64::MAX, |file| file.end.load(Ordering::Relaxed));
+        let first = if op.offset == 0 || op.offset == end { FIRST } else { usize::MAX };
         let read = up_to_the_end(pieces(op.len as usize, each), first, ask).await?;
+        let len = read.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        if let Some(file) = file.filter(|_| len < op.len.into()) {
+            file.end.store(op.offset.saturating_add(len), Ordering::Relaxed);
+        }
         Ok(Reply::Data(Payload::Chunks(read)))
     }
 

@@ -220,8 +220,7 @@ mod tests {
         let part = fit(whole.clone(), &used(&whole), of_dirs(&whole) / 3);
         let names =
             |dir: &SavedDir| dir.entries.iter().map(|entry| entry.name.to_string()).collect::<Vec<_>>();
-        let listed: Vec<_> =
-            part.dirs.iter().filter(|dir| dir.listed.is_some()).map(|dir| names(dir)).collect();
+        let listed: Vec<_> = part.dirs.iter().filter(|dir| dir.listed.is_some()).map(names).collect();
         assert!(listed.contains(&names(&whole.dirs[6])) && !listed.contains(&names(&whole.dirs[1])));
     }
 
