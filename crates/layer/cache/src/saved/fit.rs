@@ -210,7 +210,7 @@ mod tests {
             let read = SavedTree::decode(Bytes::from(part.encode("x")), "x", 1000);
             assert_eq!(read, Some(part), "{room}");
         }
-        let all = of_dirs(&whole) + 16 * 8;
+        let all = of_dirs(&whole) + whole.dirs.len() * size_of_dir();
         assert_eq!(fit(whole.clone(), &used(&whole), all), whole);
     }
 
