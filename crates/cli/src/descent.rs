@@ -21,6 +21,7 @@ pub struct Descent {
     levels: Vec<Level>,
     follow: bool,
     whole: bool,
+    names: bool,
 }
 
 struct Level {
@@ -52,7 +53,13 @@ pub enum Step {
 impl Descent {
     /// A walk that starts at `place` and follows all symbolic links or none.
     pub fn new(place: Place, follow: bool) -> Self {
-        Descent { place, levels: Vec::new(), follow, whole: false }
+        Descent { place, levels: Vec::new(), follow, whole: false, names: false }
+    }
+
+    /// The same, for a walker that looks at names and kinds only: what it finds may be bare ([`Inode::is_bare`]).
+    pub fn by_names(mut self) -> Self {
+        self.names = true;
+        self
     }
 
     /// The same, for a walker that removes what it finds.
@@ -79,10 +86,17 @@ impl Descent {
 
     /// Walks into the directory just found. When that fails, gives it back.
     pub fn enter(&mut self, inode: Inode) -> Result<(), Box<(Inode, Error)>> {
+        let inode = match self.spot() {
+            Some((dir, name)) if inode.is_bare() => match dir.lookup(name) {
+                Ok(found) => found,
+                Err(error) => return Err(Box::new((inode, error))),
+            },
+            _ => inode,
+        };
         if self.levels.iter().any(|level| inode.repeats(&level.inode)) {
             return Err(Box::new((inode, Errno::ELOOP.because(LOOP))));
         }
-        let entries = match inode.entries() {
+        let entries = match if self.names { inode.names() } else { inode.entries() } {
             Ok(entries) if self.whole || self.levels.len() >= OPEN_MAX => {
                 Source::Read(entries.collect::<Vec<_>>().into_iter())
             }

@@ -7,7 +7,7 @@ pub use program::{DriverProgram, declare, declared};
 
 use crate::status::Failure;
 use outrigger_core::registry::{DriverInfo, Follows, Given, Scheme};
-use outrigger_core::{Errno, Error, OptionTable};
+use outrigger_core::{Errno, Error, OptionInfo, OptionTable};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -37,6 +37,14 @@ pub const DRIVERS: &[DriverInfo] = &[
 pub fn tables(driver: &DriverInfo) -> impl Iterator<Item = &'static OptionTable> + use<> {
     const ABOVE: &[&OptionTable] = &[&outrigger_layer_contain::OPTIONS, &outrigger_layer_cache::OPTIONS];
     driver.options.iter().chain(if driver.cached { ABOVE } else { &[] }).copied()
+}
+
+/// What of these options trees of the driver accept.
+pub fn options(driver: &DriverInfo) -> impl Iterator<Item = &'static OptionInfo> + use<> {
+    let recalls = driver.recalls;
+    let accepted =
+        move |option: &&OptionInfo| recalls || option.name != outrigger_layer_cache::KEEPS_METADATA;
+    tables(driver).flat_map(|table| table.options).filter(accepted)
 }
 
 /// The scheme of this name, if a driver has it.

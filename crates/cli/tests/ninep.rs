@@ -3,11 +3,12 @@
 
 mod support;
 
-use outrigger_remote::Diod;
+use outrigger_remote::{Diod, Line};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::time::Duration;
 use support::{Place, can_mount, has, kill_server, within};
 
 /// A server, and a place beside it.
@@ -108,6 +109,40 @@ fn trees_are_copied_both_ways_by_commands_and_through_a_mount() {
         fs::read(at_server.join("other/-large*")).unwrap(),
         fs::read(place.at("tree/-large*")).unwrap()
     );
+}
+
+/// A listing of 9P2000.L has no attributes: those of a file are three messages.
+#[test]
+fn names_are_listed_without_a_message_for_each() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    fs::create_dir_all(far.server.root().join("d/e")).unwrap();
+    for number in 0..500 {
+        fs::write(far.server.root().join(format!("d/file {number}")), "").unwrap();
+    }
+    let lines = |text: String| text.lines().count();
+    // The bytes that are sent to the server; to ask about a file takes 50.
+    let sent = |does: &dyn Fn(&str) -> usize| {
+        let line = Line::new(far.server.port(), Duration::ZERO).unwrap();
+        let location = format!("9p://127.0.0.1:{}{}/d", line.port(), far.server.root().display());
+        assert_eq!(does(&location), 501);
+        line.carried()[0]
+    };
+    let names = sent(&|at| lines(place.run(&["ls", at]).ok()));
+    let found = sent(&|at| lines(place.run(&["find", at, "-mindepth", "1", "-name", "*e*"]).ok()));
+    let long = sent(&|at| lines(place.run(&["ls", "-l", at]).ok()) - 1);
+    assert!(names < 5_000 && found < 5_000 && long > 20_000, "{names}, {found} and {long} bytes");
+    let in_mount = |program: &str, rest: &[&str]| {
+        let words: Vec<&str> = std::iter::once("m").chain(rest.iter().copied()).collect();
+        sent(&|at| {
+            place.run(&["mount", at, "m"]).ok();
+            let shown = lines(place.run_as(program, &words).ok());
+            place.run(&["umount", "m"]).ok();
+            shown
+        })
+    };
+    let (names, found) = (in_mount("ls", &[]), in_mount("find", &["-mindepth", "1", "-name", "*e*"]));
+    assert!(names < 5_000 && found < 5_000, "{names} and {found} bytes");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing a directory with what each name leads to.
 
-use crate::inode::{Held, Inode};
+use crate::inode::{Held, Inode, UNTOLD};
 use outrigger_core::listing::Circle;
 use outrigger_core::ops::{Lookup, OpCode, OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, Entry, Ttl};
-use outrigger_core::{Attr, Errno, Error, Generation, Handle, Name, Node, Result};
+use outrigger_core::{Attr, Errno, Error, FileKind, Generation, Handle, Name, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::vec;
@@ -27,23 +27,25 @@ pub struct Entries {
     /// What the next names lead to of which no more is known, as far as they were looked up.
     looked_up: VecDeque<Result<Entry>>,
     lookups: usize,
+    /// What a name of a known kind leads to is not looked up.
+    bare: bool,
     ended: bool,
     circle: Circle,
 }
 
 impl Entries {
-    pub(crate) fn open(held: &Arc<Held>) -> Result<Self> {
+    pub(crate) fn open(held: &Arc<Held>, bare: bool) -> Result<Self> {
         let Held { client, node } = &**held;
         let opens = client.has(OpCode::OpenDir) && !client.abilities().stateless_dirs;
         let handle = if opens { client.call(OpenDir { node: *node })?.handle } else { Handle(0) };
         let (held, batch) = (Arc::clone(held), Vec::new().into_iter());
         let (looked_up, circle) = (VecDeque::new(), Circle::default());
-        Ok(Entries { held, handle, cookie: 0, batch, looked_up, lookups: 1, ended: false, circle })
+        Ok(Entries { held, handle, cookie: 0, batch, looked_up, lookups: 1, bare, ended: false, circle })
     }
 
     fn fill(&mut self) -> Result<()> {
         let (node, handle, cookie) = (self.held.node, self.handle, self.cookie);
-        if self.held.client.has(OpCode::ReadDirPlus) {
+        if self.held.client.has(OpCode::ReadDirPlus) && !self.bare {
             let piece = self.held.client.call(ReadDirPlus { node, handle, cookie, size: BATCH })?;
             return self.accept(piece.entries, piece.eof, cookie);
         }
@@ -76,7 +78,7 @@ impl Entries {
         if self.looked_up.is_empty() {
             let dir = self.held.node;
             let next = self.batch.as_slice().iter().take(self.lookups - 1);
-            let next = next.filter(|next| next.entry.node == UNTOLD).map(|next| &next.name);
+            let next = next.filter(|next| self.is_unknown(&next.entry)).map(|next| &next.name);
             let names = std::iter::once(name).chain(next);
             let all = names.map(|name| Lookup { dir, name: name.clone() });
             self.looked_up = self.held.client.call_all(all).into();
@@ -85,9 +87,14 @@ impl Entries {
         self.looked_up.pop_front().unwrap_or_else(|| Err(Errno::EIO.into()))
     }
 
+    /// Whether what a name leads to has to be looked up.
+    fn is_unknown(&self, listed: &Entry) -> bool {
+        listed.node == UNTOLD && !(self.bare && FileKind::of_mode(listed.attr.mode).is_some())
+    }
+
     /// What a name leads to; `None` when it was removed meanwhile.
     fn inode(&mut self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
-        let entry = if listed.node == UNTOLD {
+        let entry = if self.is_unknown(&listed) {
             match self.look_up(name) {
                 Err(error) if error.errno == Errno::ENOENT => return Ok(None),
                 found => found?,
@@ -99,14 +106,11 @@ impl Entries {
     }
 }
 
-/// The node of a listed entry of which only the name is known.
-const UNTOLD: Node = Node(0);
-
 fn name_only(dirent: Dirent) -> DirentPlus {
     let entry = Entry {
         node: UNTOLD,
         generation: Generation(0),
-        attr: Attr::default(),
+        attr: Attr { ino: dirent.ino, mode: dirent.kind.map_or(0, FileKind::bits), ..Attr::default() },
         entry_ttl: Ttl::NEVER,
         attr_ttl: Ttl::NEVER,
     };

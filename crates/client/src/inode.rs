@@ -25,9 +25,14 @@ pub(crate) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.client.forget(self.node);
+        if self.node != UNTOLD {
+            self.client.forget(self.node);
+        }
     }
 }
+
+/// The node of what a directory lists without telling which file it is.
+pub(crate) const UNTOLD: Node = Node(0);
 
 /// A file the client holds a reference to, which is returned when the inode and the files opened on it are dropped.
 pub struct Inode {
@@ -91,6 +96,11 @@ impl Inode {
         self.held.client.tree() != other.held.client.tree()
             && (is_remote(self) || is_remote(other))
             && looks(self) == looks(other)
+    }
+
+    /// Whether no more than its kind and number is known: of what [`Inode::names`] lists. It has to be looked up for anything else.
+    pub fn is_bare(&self) -> bool {
+        self.node() == UNTOLD
     }
 
     /// Its attributes when it was found or last refreshed.
@@ -196,7 +206,16 @@ impl Inode {
     /// # Errors
     /// `ENOTDIR`, `EACCES`, or whatever opening it fails with.
     pub fn entries(&self) -> Result<Entries> {
-        Entries::open(&self.held)
+        Entries::open(&self.held, false)
+    }
+
+    /// The same, for who needs no more than names and kinds: inodes are bare ([`Inode::is_bare`]) where anything else would have to be
+    /// asked of the other side for each name.
+    ///
+    /// # Errors
+    /// As [`Inode::entries`].
+    pub fn names(&self) -> Result<Entries> {
+        Entries::open(&self.held, self.client().abilities().plus_asks_each)
     }
 
     /// The target of this symbolic link.

@@ -207,6 +207,42 @@ fn names_without_more_are_looked_up_together_in_their_order_and_return_their_ref
     assert_eq!((lookups.len(), watch.references.load(SeqCst)), (31 + alone, 0));
 }
 
+/// A tree that is asked about each name of a listing with attributes.
+struct AsksEach;
+
+impl Layer for AsksEach {
+    fn place(&self) -> Place {
+        Place::anywhere("asks-each")
+    }
+
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        assert_ne!(request.op(), OpCode::ReadDirPlus);
+        next.call(cx, request)
+    }
+
+    fn abilities(&self, below: Abilities) -> Abilities {
+        Abilities { plus_asks_each: true, ..below }
+    }
+}
+
+#[test]
+fn who_wants_names_and_kinds_asks_about_no_file_where_that_is_one_request_each() {
+    let (below, watch) = tree(Settings::default());
+    let stack = Stack::new(below.service().clone()).push(AsksEach).unwrap();
+    let client = Client::new(stack.service(), Arc::new(Threads::new()), Settings::default());
+    let root = client.root().unwrap();
+    watch.more.lock().unwrap().clear();
+    let found: Vec<(Name, Inode)> = root.names().unwrap().map(|item| item.unwrap()).collect();
+    assert_eq!(watch.more.lock().unwrap().len(), 0, "lookups");
+    for (name, bare) in found {
+        let inode = root.lookup(&name).unwrap();
+        assert!(bare.is_bare() && !inode.is_bare());
+        assert_eq!((bare.kind(), bare.attr().ino), (inode.kind(), inode.attr().ino), "{name:?}");
+    }
+    assert_eq!(watch.references.load(SeqCst), 0);
+    assert!(below.root().unwrap().names().unwrap().all(|item| !item.unwrap().1.is_bare()), "of other trees");
+}
+
 #[test]
 fn what_is_asked_together_is_answered_in_order() {
     let (client, watch) = tree(Settings::default());

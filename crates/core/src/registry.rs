@@ -40,6 +40,9 @@ pub struct DriverInfo {
     pub others: &'static str,
     /// Whether a cache stands above each of its trees, since they are at another host: it is given the options of that too.
     pub cached: bool,
+    /// Whether its trees recall names of a former process ([`Abilities::recalls`](crate::Abilities::recalls)), so that their metadata can be
+    /// kept on disk.
+    pub recalls: bool,
     /// The schemes whose trees it opens by itself, as `mem:` and `ftp://HOST/PATH`.
     pub schemes: &'static [Scheme],
     /// The files whose content is a tree of this driver.
@@ -67,6 +70,7 @@ impl DriverInfo {
         options: &[],
         others: "",
         cached: false,
+        recalls: false,
         schemes: &[],
         files: None,
         directories: None,

@@ -233,6 +233,9 @@ pub struct Abilities {
     pub whole_files: bool,
     /// Why what was written to a file is lost may become known only when it is closed: [`Release`](crate::ops::Release) answers it.
     pub refuses_at_close: bool,
+    /// Listings have names and kinds only, so [`ReadDirPlus`](crate::ops::ReadDirPlus) asks the other side about each name: who does not need
+    /// attributes uses [`ReadDir`](crate::ops::ReadDir).
+    pub plus_asks_each: bool,
     /// Files can be created asynchronously ([`crate::ops::OpenFlags::ASYNC_CREATE`]), and what is asked about their names later is answered as if
     /// they had been made.
     pub async_create: bool,
@@ -293,6 +296,7 @@ impl Abilities {
             in_order: false,
             whole_files: false,
             refuses_at_close: false,
+            plus_asks_each: false,
             async_create: false,
             leases: false,
             attrs_may_fail: false,

@@ -2,7 +2,7 @@
 //! `outrigger drivers`: which kinds of trees and layers there are, with all their options.
 
 use crate::context::Context;
-use crate::drivers::{DRIVERS, tables};
+use crate::drivers::{DRIVERS, options};
 use crate::messages::output_failed;
 use crate::run::Run;
 use crate::status::Failure;
@@ -74,16 +74,20 @@ struct ShownOption {
 
 fn shown_driver(driver: &DriverInfo) -> Shown {
     let &DriverInfo { name, opens, location, writable, others, .. } = driver;
-    let options = shown_options(tables(driver));
+    let options = shown_options(options(driver));
     Shown::Driver { name, opens, location, writable, options, others }
 }
 
 fn shown_layer(layer: &LayerInfo) -> Shown {
     let &LayerInfo { name, argument, does, options, .. } = layer;
-    Shown::Layer { name, argument, does, options: shown_options(options.iter().copied()) }
+    Shown::Layer { name, argument, does, options: shown_options(of_layer(options)) }
 }
 
-fn shown_options(tables: impl Iterator<Item = &'static OptionTable>) -> Vec<ShownOption> {
+fn of_layer(tables: &'static [&'static OptionTable]) -> impl Iterator<Item = &'static OptionInfo> {
+    tables.iter().flat_map(|table| table.options)
+}
+
+fn shown_options(options: impl Iterator<Item = &'static OptionInfo>) -> Vec<ShownOption> {
     let shown = |&OptionInfo { name, value, default, help, aliases }| ShownOption {
         name,
         value,
@@ -91,7 +95,7 @@ fn shown_options(tables: impl Iterator<Item = &'static OptionTable>) -> Vec<Show
         help,
         aliases,
     };
-    tables.flat_map(|table| table.options).map(shown).collect()
+    options.map(shown).collect()
 }
 
 fn to_json(shown: &Shown) -> Result<String, Failure> {
@@ -104,7 +108,7 @@ fn describe_driver(driver: &DriverInfo) -> String {
     let others = if others.is_empty() { String::new() } else { format!("    and {others}\n") };
     format!(
         "{name}: {location}  ({access})\n  {opens}\n{}{others}",
-        describe_options(tables(driver), driver.is_dangerous)
+        describe_options(options(driver), driver.is_dangerous)
     )
 }
 
@@ -113,12 +117,12 @@ fn describe_layer(layer: &LayerInfo) -> String {
         "--layer {}\n  {}\n{}",
         layer.spelt(),
         layer.does,
-        describe_options(layer.options.iter().copied(), |_, _| false)
+        describe_options(of_layer(layer.options), |_, _| false)
     )
 }
 
 fn describe_options(
-    tables: impl Iterator<Item = &'static OptionTable>,
+    options: impl Iterator<Item = &'static OptionInfo>,
     dangerous: fn(&str, &str) -> bool,
 ) -> String {
     let line = |option: &OptionInfo| {
@@ -133,5 +137,5 @@ fn describe_options(
         let needs = if dangerous(option.name, option.value) { "; needs --allow-programs" } else { "" };
         format!("    {:<28}  {}{needs}{also}{default}\n", option.to_string(), option.help)
     };
-    tables.flat_map(|table| table.options).map(line).collect()
+    options.map(line).collect()
 }

@@ -10,7 +10,9 @@ use crate::status::Failure;
 use outrigger_client::Client;
 use outrigger_core::registry::{Address, HostTree};
 use outrigger_core::{Errno, Keep, Runtime};
-use outrigger_layer_cache::{Metadata, OnDisk, Options as CacheOptions, Policy, Ttls, Writes};
+use outrigger_layer_cache::{
+    KEEPS_METADATA, Metadata, OnDisk, Options as CacheOptions, Policy, Ttls, Writes,
+};
 use outrigger_layer_contain::Options as LinkOptions;
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -48,7 +50,7 @@ pub(super) fn cached(
     layers: &[String],
     user: User,
 ) -> Result<Option<CacheOptions>, Failure> {
-    let keeps = options.has(&[KEEPS]);
+    let keeps = options.has(&[KEEPS_METADATA]);
     let given = options.take(|key| match user {
         User::Command => AHEAD.contains(&key) || keeps && is_about_keeping(key),
         User::Mount => CacheOptions::knows(key),
@@ -84,16 +86,14 @@ pub(super) fn links(options: &mut DriverOptions, contain: bool) -> Result<LinkOp
     Ok(links)
 }
 
-/// The option by which metadata stay known when a command has ended; and those that it takes together with that.
-const KEEPS: &str = "disk_metadata";
-
+/// Options of a command whose metadata stay known when it has ended.
 fn is_about_keeping(key: &str) -> bool {
-    ["cache", KEEPS, "cache_dir"].contains(&key.split(':').next().unwrap_or(key))
+    ["cache", KEEPS_METADATA, "cache_dir"].contains(&key.split(':').next().unwrap_or(key))
 }
 
 /// Whether a command's tree of a host is cached though it is not by itself: what is known of it is to stay known.
 pub(super) fn keeps(options: &DriverOptions) -> bool {
-    options.has(&[KEEPS])
+    options.has(&[KEEPS_METADATA])
 }
 
 /// What the cache of such a tree keeps on disk: `name` identifies it, and `options` are those of its driver. What cannot be used any more

@@ -205,7 +205,7 @@ fn a_tree_that_is_not_exported_is_no_directory_and_those_below_a_name_are_found(
     let place = Place::new();
     place.file("one/in", "one");
     let serving = Serving::ninep(&place, &[&["--export", "/a/b=one"][..], &EVERYONE].concat());
-    for dialect in ["9p2000.L", "9p2000.u"] {
+    for dialect in ["9p2000.L", "9p2000.u", "9p2000"] {
         let option = format!("dialect={dialect}");
         let run = |args: &[&str]| place.run(&[&["--opt", &option], args].concat());
         assert_eq!(run(&["cat", &location(&serving, "/a/b/in")]).ok(), "one");

@@ -223,6 +223,7 @@ const SWITCHES: &[Switch] = &[
     (15, |tree| &mut tree.opens_streams),
     (16, |tree| &mut tree.decides_at_open),
     (17, |tree| &mut tree.refuses_at_close),
+    (18, |tree| &mut tree.plus_asks_each),
 ];
 const PERSISTENT: u16 = 1;
 const TIME_UNIT: u16 = 20;

@@ -137,8 +137,9 @@ fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
     // The kernel keeps a target also when a directory above the link is moved.
     wanted.set(InitFlags::CACHE_SYMLINKS, !abilities.targets_by_place);
     wanted.set(InitFlags::HAS_IOCTL_DIR, ops.has(OpCode::Ioctl));
-    let plus = ops.has(OpCode::ReadDirPlus);
-    wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, plus && ops.has(OpCode::ReadDir));
+    // The kernel asks so for the first names of each directory, whether a program wants attributes or not.
+    let plus = ops.has(OpCode::ReadDirPlus) && ops.has(OpCode::ReadDir) && !abilities.plus_asks_each;
+    wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, plus);
     wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback && !abilities.read_only);
     wanted.set(InitFlags::PASSTHROUGH, options.passthrough && !options.writeback);
     wanted.set(InitFlags::POSIX_ACL, options.obeys_acl(abilities.acl));

@@ -89,6 +89,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&SHARED, &OPTIONS],
     cached: true,
+    recalls: true,
     schemes: &[FTP, Scheme { name: "ftps", open: |at, given, site| open(at, given, site, true), ..FTP }],
     ..DriverInfo::NONE
 };

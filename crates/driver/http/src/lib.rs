@@ -105,6 +105,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "http://[USER@]HOST[:PORT]/PATH, https://...",
     options: &[&INDEX, &OPTIONS],
     cached: true,
+    recalls: true,
     schemes: &[HTTP, Scheme { name: "https", open: |at, given, site| open(at, given, site, true), ..HTTP }],
     ..DriverInfo::NONE
 };

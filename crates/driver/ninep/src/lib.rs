@@ -27,8 +27,8 @@
 //! fid back (`Tclunk`) without waiting for the answer.
 //! `Tgetattr`, or `Tstat`, goes out with the walk. A server that begins with it before the walk is done, as diod does, answers with an error, or with the
 //! attributes of another file, which its `qid` tells; it is asked behind the walk from then on. So a lookup takes one round trip, or two, and
-//! so do the attributes of up to 256 names of a directory, since a listing of 9P2000.L has none (`Treaddir`). Listings of the other dialects have
-//! them: these are used for a second, as long as nothing is changed here. Open files keep fids of their own.
+//! so do the attributes of up to 256 names of a directory, since a listing of 9P2000.L has none (`Treaddir`): who needs names and kinds alone is
+//! told of that ([`Abilities::plus_asks_each`](outrigger_core::Abilities::plus_asks_each)). Listings of the other dialects have them: these are used for a second, as long as nothing is changed here. Open files keep fids of their own.
 //!
 //! As root, where users have numbers, each request is made as the user who asks, by an attach of that user; otherwise as the user of this process, or with
 //! `uid=N` as that one. The superuser has a connection apart: on one by which the superuser has attached, diod lets every user do everything.

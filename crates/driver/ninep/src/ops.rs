@@ -67,6 +67,8 @@ impl Driver for NineP {
             cookies_by_name: true,
             close_to_open: true,
             refuses_at_close: true,
+            // The listings of the other dialects have attributes.
+            plus_asks_each: is_linux,
             decides_at_open: self.0.asks_as_each(),
             attrs_may_fail: !is_linux,
             time_unit: if is_linux { 1 } else { 1_000_000_000 },

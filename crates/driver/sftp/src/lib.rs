@@ -137,6 +137,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     options: &[&OPTIONS, &ACCEPTED],
     others: "the options of ssh_config(5), as in IdentityFile=FILE",
     cached: true,
+    recalls: true,
     hosts: Some(host::open),
     is_dangerous,
     ..DriverInfo::NONE

@@ -45,13 +45,16 @@ pub(crate) struct OpenFile {
     pub(crate) refusal: Refusal,
     /// It may have to be made, after another process has answered that it was.
     pub(crate) unmade: Mutex<Option<Unmade>>,
+    /// Where reading found the end last.
+    pub(crate) end: AtomicU64,
 }
 
 impl OpenFile {
     /// One that exists.
     pub(crate) fn new(node: Node, flags: OpenFlags, by: Option<(u64, Handle)>) -> Self {
         let (order, refusal, unmade) = (Arc::default(), Refusal::default(), Mutex::default());
-        OpenFile { node, flags, by: Mutex::new(by), order, refusal, unmade }
+        let end = AtomicU64::new(u64::MAX);
+        OpenFile { node, flags, by: Mutex::new(by), order, refusal, unmade, end }
     }
 }
 

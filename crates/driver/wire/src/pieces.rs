@@ -8,9 +8,13 @@ use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::Count;
 use outrigger_core::{BoxFuture, Cx, Errno, Payload, Reply, Result};
 use outrigger_toolkit_remote::pieces;
+use std::sync::atomic::Ordering;
 
 /// A line that carries so much in a moment carries the most that is read or written at once in a few of them.
 const FAST: usize = 128 << 10;
+/// So many pieces are read before the others are asked for from the beginning of a file on, and from where its end was found: most files
+/// are small, and who reads them does not say so, and reads on to see that there is no more.
+const FIRST: usize = 4;
 
 impl Inner {
     /// How many bytes one request should move now; `None` where any number will do, and where content may be a stream, of which pieces
@@ -23,7 +27,7 @@ impl Inner {
         (chunk < FAST).then_some(chunk as u32)
     }
 
-    /// Reads, all pieces at once.
+    /// Reads, all pieces at once, but for the first ones where the end may be near.
     ///
     /// # Errors
     /// Of the first piece that cannot be read.
@@ -41,14 +45,13 @@ impl Inner {
                 }
             })
         };
-        let mut read = Vec::new();
-        for piece in join_all(pieces(op.len as usize, each).map(ask)).await {
-            let (len, bytes) = piece?;
-            let is_end = bytes.len() < len;
-            read.push(bytes);
-            if is_end {
-                break;
-            }
+        let file = self.open.get(op.handle).ok();
+        let end = file.as_ref().map_or(u64::MAX, |file| file.end.load(Ordering::Relaxed));
+        let first = if op.offset == 0 || op.offset == end { FIRST } else { usize::MAX };
+        let read = up_to_the_end(pieces(op.len as usize, each), first, ask).await?;
+        let len = read.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        if let Some(file) = file.filter(|_| len < op.len.into()) {
+            file.end.store(op.offset.saturating_add(len), Ordering::Relaxed);
         }
         Ok(Reply::Data(Payload::Chunks(read)))
     }
@@ -91,5 +94,47 @@ impl Inner {
             }
         }
         Ok(Reply::Count(Count(written)))
+    }
+}
+
+/// Reads pieces up to the first one that is not full, which is the end: so many of them at once, and then all others.
+async fn up_to_the_end<F: Future<Output = Result<(usize, Bytes)>>>(
+    mut pieces: impl Iterator<Item = (usize, usize)>,
+    first: usize,
+    ask: impl Fn((usize, usize)) -> F,
+) -> Result<Vec<Bytes>> {
+    let mut read = Vec::new();
+    for at_once in [first, usize::MAX] {
+        for piece in join_all(pieces.by_ref().take(at_once).map(&ask)).await {
+            let (len, bytes) = piece?;
+            let is_end = bytes.len() < len;
+            read.push(bytes);
+            if is_end {
+                return Ok(read);
+            }
+        }
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_small_file_is_read_with_few_requests_and_a_large_one_to_its_end() {
+        for (size, asked) in [(0, 4), (100, 4), (3999, 4), (4000, 128), (100_000, 128), (1 << 20, 128)] {
+            let count = Cell::new(0);
+            let ask = |(at, len): (usize, usize)| {
+                count.set(count.get() + 1);
+                let there = usize::min(len, usize::saturating_sub(size, at));
+                std::future::ready(Ok((len, Bytes::from(vec![1; there]))))
+            };
+            let read = up_to_the_end(pieces(128_000, 1000), FIRST, ask).now_or_never();
+            let read = read.expect("nothing is waited for").expect("content");
+            assert_eq!((read.concat().len(), count.get()), (size.min(128_000), asked), "{size}");
+        }
     }
 }

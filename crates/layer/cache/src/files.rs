@@ -261,8 +261,9 @@ impl Inner {
             Some(real) => {
                 op.handle = real;
                 let early = open.flushed_early.load(Ordering::Relaxed);
+                let tells = self.closing_tells_of_writes(early, op.flags);
                 let reply = self.end_of_file(cx, op, early).await;
-                self.note_close(cx, open.node, early, &reply).await;
+                self.note_close(cx, open.node, tells, &reply).await;
                 reply
             }
             None => {
@@ -275,20 +276,27 @@ impl Inner {
     /// Closes a file that a former process opened, and may have flushed early.
     fn close_of_former<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
         let early = op.flags.writes() && lock(&self.table).policy(op.node).writes.is_behind();
-        if !early {
+        let tells = self.closing_tells_of_writes(early, op.flags);
+        if !tells {
             return self.end_of_file(cx, op, early);
         }
         Answer::later(async move {
             let node = op.node;
             let reply = self.end_of_file(cx, op, early).await;
-            self.note_close(cx, node, early, &reply).await;
+            self.note_close(cx, node, tells, &reply).await;
             reply
         })
     }
 
-    /// A file was closed below. Where close(2) had succeeded early, an error is that of a delayed write.
-    pub(crate) async fn note_close(&self, cx: &Cx, node: Node, early: bool, reply: &Reply) {
-        let Some(error) = reply.error().filter(|_| early) else { return };
+    /// Whether an error at the close of a file below means that something is lost that was written to it: close(2) had succeeded early,
+    /// or the tree below says only then that it could not store it, when close(2) has returned.
+    fn closing_tells_of_writes(&self, early: bool, flags: OpenFlags) -> bool {
+        early || (flags.writes() && self.below().abilities.refuses_at_close)
+    }
+
+    /// A file was closed below; `tells` as [`Self::closing_tells_of_writes`] answers it.
+    pub(crate) async fn note_close(&self, cx: &Cx, node: Node, tells: bool, reply: &Reply) {
+        let Some(error) = reply.error().filter(|_| tells) else { return };
         // Later it may have no name any more, nor a node.
         let path = ask(&*self.below().service, cx, Locate { node }).await.ok();
         let mut table = lock(&self.table);

@@ -31,6 +31,8 @@ pub(crate) struct Fill {
     pub(crate) names: SharedNames,
     /// When it was asked for: the tree below may have listed it as soon as the directory was opened, or before.
     pub(crate) asked: Asked,
+    /// Whether attributes come with it.
+    pub(crate) plus: bool,
     stage: Mutex<Stage>,
     /// A program waits for it, or has read of it.
     wanted: AtomicBool,
@@ -103,14 +105,17 @@ pub(crate) fn name_only(file: &File) -> Entry {
 
 impl Inner {
     /// The listing of `dir` that is being received, or a new one on behalf of `cx` where that is too old, or was begun
-    /// before a change of ours: what it says of the time before would not be used.
-    pub(crate) fn fill(self: &Arc<Self>, cx: &Cx, dir: Node) -> Arc<Fill> {
+    /// before a change of ours: what it says of the time before would not be used. It has the attributes of the files if these are
+    /// wanted, or cost nothing.
+    pub(crate) fn fill(self: &Arc<Self>, cx: &Cx, dir: Node, attrs: bool) -> Arc<Fill> {
         let when = self.when();
+        let plus = self.has(OpCode::ReadDirPlus) && (attrs || !self.lists_names_alone());
         let mut table = lock(&self.table);
         let asked = table.asked(when);
         if let Some(fill) = &table.directory(dir).fill
             && fill.asked.sequence == asked.sequence
             && lock(&fill.names).will_tell(when.now)
+            && (fill.plus || !plus)
         {
             fill.wanted.fetch_or(!cx.ahead, Ordering::Relaxed);
             return Arc::clone(fill);
@@ -121,9 +126,13 @@ impl Inner {
         let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
         let mut names = Names::filling(stamp, (when.now, after(when.now, period)), self.placing());
         names.negative_until = table.absent_until(ttls, when.now);
+        if !plus {
+            names.come_alone();
+        }
         let fill = Arc::new(Fill {
             names: Arc::new(Mutex::new(names)),
             asked,
+            plus,
             stage: Mutex::new(Stage::Opening),
             wanted: AtomicBool::new(!cx.ahead),
             gate: Gate::default(),
@@ -140,6 +149,11 @@ impl Inner {
             inner.settle(&cx).await;
         }));
         fill
+    }
+
+    /// Whether a listing has attributes only if each file is asked about.
+    pub(crate) fn lists_names_alone(&self) -> bool {
+        self.below().abilities.plus_asks_each && self.has(OpCode::ReadDir)
     }
 
     /// Where names are put that are made here: so that a position which was given out means the same to the next process.
@@ -167,7 +181,7 @@ impl Inner {
         fill.reach(Stage::Receiving);
         let (mut cookie, mut circle) = (0, Circle::default());
         loop {
-            let piece = self.piece(cx, dir, real.handle, cookie).await?;
+            let piece = self.piece(cx, (dir, real.handle), cookie, fill.plus).await?;
             let (eof, last) = (piece.eof, piece.entries.last().map(|entry| entry.cookie));
             let closes = piece.entries.iter().any(|entry| circle.closes(entry.cookie));
             let complete = eof || last.is_none();
@@ -193,10 +207,16 @@ impl Inner {
         }
     }
 
-    /// One piece of a listing, with attributes where the tree below lists them.
-    async fn piece(&self, cx: &Cx, node: Node, handle: Handle, cookie: u64) -> Result<DirentsPlus> {
+    /// One piece of a listing, perhaps with attributes.
+    async fn piece(
+        &self,
+        cx: &Cx,
+        (node, handle): (Node, Handle),
+        cookie: u64,
+        plus: bool,
+    ) -> Result<DirentsPlus> {
         let below = self.below();
-        if below.abilities.ops.has(OpCode::ReadDirPlus) {
+        if plus {
             return ask(&*below.service, cx, ReadDirPlus { node, handle, cookie, size: PIECE }).await;
         }
         let plain = ask(&*below.service, cx, ReadDir { node, handle, cookie, size: PIECE }).await?;

@@ -95,7 +95,7 @@ mod xattrs;
 
 pub use disk::{Block, Disk, DiskUsage};
 pub use losses::Lost;
-pub use options::{Different, OPTIONS, Options, Policy, Ttls, Writes};
+pub use options::{Different, KEEPS_METADATA, OPTIONS, Options, Policy, Ttls, Writes};
 pub use saved::{Known, Learnt, Metadata, MetadataUsage, SavedDir, SavedEntry, SavedTree};
 
 use closing::kept_closes;

@@ -57,7 +57,7 @@ impl Inner {
         }
         Answer::later(async move {
             self.know_path(cx, op.node).await;
-            let opened = self.open_anew(cx, op.node);
+            let opened = self.open_anew(cx, op.node, self.walk_wants_attrs(op.node));
             self.walks_into(cx, op.node, false);
             match opened.await {
                 Ok(fill) => self.opened(op.node, View::Arriving(fill)),
@@ -88,8 +88,9 @@ impl Inner {
         self: &Arc<Self>,
         cx: &Cx,
         dir: Node,
+        attrs: bool,
     ) -> impl Future<Output = Result<Arc<Fill>, Error>> + use<> {
-        let fill = self.fill(cx, dir);
+        let fill = self.fill(cx, dir, attrs);
         async move {
             let opened = || match fill.stage() {
                 Stage::Opening => None,
@@ -147,7 +148,7 @@ impl Inner {
                     };
                     fill.gate.wait(moved).await;
                 }
-                Served::Old => match self.open_anew(cx, wanted.node).await {
+                Served::Old => match self.open_anew(cx, wanted.node, wanted.plus).await {
                     Ok(fill) => *lock(&open.view) = View::Arriving(fill),
                     Err(error) => return Reply::Error(error),
                 },
@@ -194,6 +195,9 @@ impl Inner {
         let mut view = lock(&open.view);
         let stale = match &*view {
             View::Known(names, _) => wanted.plus && wanted.cookie == 0 && lock(names).attrs_until <= now,
+            View::Arriving(fill) => {
+                wanted.plus && wanted.cookie == 0 && !fill.plus && self.has(OpCode::ReadDirPlus)
+            }
             _ => false,
         };
         if wanted.anew || stale {

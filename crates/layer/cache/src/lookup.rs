@@ -10,10 +10,11 @@ use crate::record::Body;
 use crate::table::{Found, Table};
 use outrigger_core::ops::{GetAttr, Lookup, ReadLink, Walk};
 use outrigger_core::reply::Entry;
-use outrigger_core::{Answer, Cx, Errno, Name, Node, OpCode, Reply, Request, ask, lock};
+use outrigger_core::{Answer, Cx, Errno, FileKind, Name, Node, OpCode, Reply, Request, ask, lock};
 use std::sync::Arc;
 
-/// After so many names of a directory were asked for below, all of them are.
+/// After so many names of a directory were asked for below, all of them are; with the attributes of all files, where that costs, after
+/// so many that are listed, or twice as many.
 const MISSES: u32 = 3;
 /// As long as no more time passes between two of them, in milliseconds.
 const SOON: u64 = 1000;
@@ -37,7 +38,7 @@ impl Inner {
 
     async fn lookup_below(self: &Arc<Self>, cx: &Cx, op: Lookup) -> Reply {
         self.know_path(cx, op.dir).await;
-        let asked = self.miss(cx, op.dir);
+        let asked = self.miss(cx, op.dir, &op.name);
         let (dir, name) = (op.dir, op.name.clone());
         let mut reply = self.below().service.call(cx, op.into()).await;
         match &mut reply {
@@ -54,19 +55,26 @@ impl Inner {
     }
 
     /// A name of `dir` has to be asked for below. When that happens often, it is quicker to ask for all of them.
-    fn miss(self: &Arc<Self>, cx: &Cx, dir: Node) -> Asked {
+    fn miss(self: &Arc<Self>, cx: &Cx, dir: Node, name: &Name) -> Asked {
         let when = self.when();
         let mut table = lock(&self.table);
         let (asked, now) = (table.asked(when), when.now);
         let believes = !table.ttls(dir).negative().is_zero();
+        let alone = self.lists_names_alone();
         let directory = table.directory(dir);
+        let listed = lock(&directory.names).listed(name, now);
+        if alone && listed.is_some_and(|file| file.kind == Some(FileKind::Directory)) {
+            // A program that walks into directories may want to know nothing of the files beside them.
+            return asked;
+        }
         let (misses, last) = directory.misses;
         let misses = if now.saturating_sub(last) < SOON { misses + 1 } else { 1 };
         directory.misses = (misses, now);
-        let many = misses == MISSES && directory.fill.is_none();
+        let many = misses == MISSES || alone && misses == 2 * MISSES;
+        let many = many && directory.fill.is_none();
         drop(table);
         if believes && many && self.has(OpCode::ReadDirPlus) {
-            self.fill(cx, dir);
+            self.fill(cx, dir, listed.is_some());
         }
         asked
     }
@@ -127,7 +135,7 @@ impl Inner {
         let mut dir = found.last().map_or(op.dir, |entry| entry.node);
         let names = op.names[found.len()..].to_vec();
         self.know_path(cx, dir).await;
-        let asked = self.miss(cx, dir);
+        let asked = self.miss(cx, dir, &names[0]);
         match ask(&*self.below().service, cx, Walk { dir, names: names.clone() }).await {
             Ok(entries) => {
                 let mut table = lock(&self.table);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes that were acknowledged and then failed, until a program gets the error.
 
-use outrigger_core::ops::Lookup;
-use outrigger_core::{Error, Node, Target, lock};
+use crate::inner::Inner;
+use outrigger_core::ops::{Locate, Lookup};
+use outrigger_core::{Credentials, Error, Node, OpCode, Target, ask, lock};
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Of at most so many files it is noted that writes failed without a report to a program.
 const MOST: usize = 1000;
@@ -49,6 +50,14 @@ impl Losses {
     pub(crate) fn since(&self) -> Vec<Lost> {
         let Known { files, returned, .. } = &mut *lock(&self.0);
         files.values().filter(|lost| returned.insert(lost.node)).cloned().collect()
+    }
+
+    /// The path of a file of which something was lost.
+    fn locate(&self, node: Node, path: Target) {
+        let mut known = lock(&self.0);
+        let Known { files, closed, .. } = &mut *known;
+        let lost = files.get_mut(&node).into_iter().chain(closed.get_mut(&node));
+        lost.for_each(|lost| lost.path = Some(path.clone()));
     }
 
     /// Those of which a program was told by close(2) only.
@@ -104,6 +113,21 @@ impl Losses {
     /// Why the first write failed since this was asked last.
     pub(crate) fn take_unsynced(&self) -> Option<Error> {
         lock(&self.0).unsynced.take()
+    }
+}
+
+impl Inner {
+    /// Notes where a file of which something was lost is: later it may have no name any more, nor a node.
+    pub(crate) fn locate_loss(self: &Arc<Self>, node: Node) {
+        if !self.has(OpCode::Locate) {
+            return;
+        }
+        let (inner, cx) = (Arc::clone(self), self.own_cx(&Credentials::ROOT, 0));
+        self.runtime.spawn(Box::pin(async move {
+            if let Ok(path) = ask(&*inner.below().service, &cx, Locate { node }).await {
+                inner.writeback.losses.locate(node, path);
+            }
+        }));
     }
 }
 

@@ -88,6 +88,16 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         Some(self.cells.get(self.oldest as usize)?.entry.as_ref()?.0)
     }
 
+    /// All keys, that of the value used last first.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = K> {
+        let mut at = self.newest;
+        std::iter::from_fn(move || {
+            let cell = self.cells.get(at as usize)?;
+            at = cell.older;
+            Some(cell.entry.as_ref()?.0)
+        })
+    }
+
     /// All keys and values, in no order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut V)> {
         self.cells.iter_mut().filter_map(|cell| cell.entry.as_mut()).map(|(key, value)| (*key, value))
@@ -130,6 +140,7 @@ mod tests {
         assert_eq!(lru.peek(&1), Some(&10));
         assert_eq!(lru.remove(&2), Some(20));
         assert_eq!(lru.remove(&2), None);
+        assert_eq!(lru.newest_first().collect::<Vec<_>>(), [3, 0, 4, 1]);
         let mut order = Vec::new();
         while let Some(key) = lru.oldest() {
             order.extend(lru.remove(&key));

@@ -223,6 +223,22 @@ impl Names {
         self.attrs_until = self.attrs_until.min(until);
     }
 
+    /// It comes without attributes.
+    pub(crate) fn come_alone(&mut self) {
+        self.attrs_until = 0;
+    }
+
+    /// Whether it came with attributes, as a whole.
+    pub(crate) fn have_attrs(&self) -> bool {
+        self.stage == Stage::All && self.attrs_until > 0
+    }
+
+    /// What is listed under a name, if all names are known and fresh at `now`.
+    pub(crate) fn listed(&self, name: &[u8], now: Moment) -> Option<File> {
+        let at = self.slot_of(name).filter(|_| self.is_fresh(now))?;
+        Some(self.slots[at as usize].file)
+    }
+
     /// How much of the listing has been received.
     pub(crate) fn extent(&self) -> usize {
         self.slots.len()

@@ -106,6 +106,9 @@ const SSHFS_TTLS: &[&str] = &[
     "cache_link_timeout",
 ];
 
+/// The option for trees that recall names ([`Abilities::recalls`](outrigger_core::Abilities::recalls)) only.
+pub const KEEPS_METADATA: &str = "disk_metadata";
+
 /// What [`Options::set`] takes; `cache` and `write` also for one place and all below it, as `cache:/PATH=` and `write:/PATH=`.
 pub const OPTIONS: OptionTable = OptionTable {
     owner: "cache",
@@ -130,7 +133,7 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("cache_names", "BYTES", "64m", "the most memory for files and names"),
         option("disk_cache", "BYTES", "0", "the most content kept on disk; mounts of hosts only"),
         option(
-            "disk_metadata",
+            KEEPS_METADATA,
             "BYTES",
             "0",
             "the most metadata (listings, attributes, targets of links) kept on disk, so that they need not be asked for again while cache= lasts; trees of SSH, FTP, HTTP and WebDAV servers only",
@@ -334,7 +337,7 @@ impl Options {
             "cache_names" => self.names = OPTIONS.bytes(key, value)?,
             "cache_memory" => self.memory = OPTIONS.bytes(key, value)?,
             "disk_cache" => self.disk = OPTIONS.bytes(key, value)?,
-            "disk_metadata" => self.disk_metadata = OPTIONS.bytes(key, value)?,
+            KEEPS_METADATA => self.disk_metadata = OPTIONS.bytes(key, value)?,
             "cache_dir" if value.starts_with('/') => self.disk_dir = Some(value.into()),
             "write_memory" => self.write_memory = OPTIONS.bytes(key, value)?,
             "ahead" => self.ahead = OPTIONS.seconds(key, value)?,

@@ -6,15 +6,20 @@
 //! below answers side by side ([`Parallel::listings`](outrigger_core::Parallel)). So a walk waits for a few round trips on each
 //! level of the tree instead of a few for each directory.
 //!
+//! Where listings have no attributes, the directories in them are looked up ahead as well; and where the one that a walk begins in was asked
+//! for with attributes, so are the others.
+//!
 //! What was listed ahead is known as if a program had asked for it then: as long as all else, and not after a change.
 
 use crate::fill::Fill;
 use crate::inner::Inner;
 use crate::moment::{Moment, after};
-use crate::names::File;
+use crate::names::{File, Names};
 use crate::options::{Options, Ttls};
 use crate::table::Table;
-use outrigger_core::{Cx, FileKind, Node, lock};
+use futures_util::future::join_all;
+use outrigger_core::ops::Lookup;
+use outrigger_core::{Cx, FileKind, Name, Node, ask, lock};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +27,17 @@ use std::time::Duration;
 /// Names in listings that no program has read yet, and directories waiting to be listed. Beyond these none is listed ahead.
 const NAMES_MAX: usize = 1 << 15;
 const QUEUE_MAX: usize = 20_000;
+/// Directories of one that are looked up ahead, and how many of them side by side.
+const LOOKUPS_MAX: usize = 4096;
+const LOOKUPS_AT_ONCE: usize = 64;
 
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Walks {
     life: Duration,
     names_max: usize,
+    /// Attributes are wanted of the files in them, though that costs.
+    attrs: bool,
     /// Directories that programs have opened: until when one opened in them begins a walk, unless one has.
     read: HashMap<Node, (Moment, bool)>,
     /// Directories to be listed, in the order of levels; those that still are to be are `wanted`.
@@ -136,6 +146,15 @@ impl Table {
             .map(|file| file.node)
             .collect()
     }
+
+    /// Those of them of which only the names are known.
+    fn unfound_directories_in(&mut self, dir: Node) -> Vec<Name> {
+        let Some(names) = self.names_of(dir) else { return Vec::new() };
+        let names = lock(&names);
+        let is_unfound = |file: &File| file.kind == Some(FileKind::Directory) && file.node == Node::default();
+        let unfound = names.from(0).filter(|(_, slot)| is_unfound(&slot.file));
+        unfound.take(LOOKUPS_MAX).map(|(name, _)| name.clone()).collect()
+    }
 }
 
 impl Inner {
@@ -160,6 +179,8 @@ impl Inner {
         let mut more = Vec::new();
         if begins && let Some(parent) = parent {
             more = table.directories_in(parent);
+            let have_attrs = table.names_of(parent).is_some_and(|names| lock(&names).have_attrs());
+            walks.attrs = have_attrs && self.lists_names_alone();
         }
         if deep && known {
             more.extend(table.directories_in(dir));
@@ -169,6 +190,48 @@ impl Inner {
         walks.want(more);
         drop((walks, table));
         self.list_ahead(cx);
+        for dir in parent.filter(|_| begins).into_iter().chain((deep && known).then_some(dir)) {
+            self.find_directories(cx, dir);
+        }
+    }
+
+    /// Whether a program that opens `dir` walks, and wants the attributes of files.
+    pub(crate) fn walk_wants_attrs(&self, dir: Node) -> bool {
+        let parent = lock(&self.table).record(dir).and_then(|record| record.dir);
+        let walks = lock(&self.walks);
+        walks.attrs && parent.is_some_and(|parent| walks.read.contains_key(&parent))
+    }
+
+    /// Looks up the directories in `dir` that are known by their names only, so that they are listed ahead.
+    fn find_directories(self: &Arc<Self>, cx: &Cx, dir: Node) {
+        let mut table = lock(&self.table);
+        let names = if self.lists_names_alone() { table.unfound_directories_in(dir) } else { Vec::new() };
+        if names.is_empty() {
+            return;
+        }
+        // Its number means this directory until the answers have come.
+        table.pin(dir);
+        drop(table);
+        let (inner, cx) = (Arc::clone(self), Cx { ahead: true, ..self.cx(cx) });
+        self.runtime.spawn(Box::pin(async move {
+            for some in names.chunks(LOOKUPS_AT_ONCE) {
+                let found = join_all(some.iter().map(|name| inner.find_ahead(&cx, dir, name))).await;
+                lock(&inner.walks).want(found.into_iter().flatten().collect());
+                inner.list_ahead(&cx);
+            }
+            lock(&inner.table).unpin(dir);
+            inner.settle(&cx).await;
+        }));
+    }
+
+    /// Looks up a name that a program is expected to ask for.
+    async fn find_ahead(&self, cx: &Cx, dir: Node, name: &Name) -> Option<Node> {
+        let asked = self.asked();
+        let mut entry = ask(&*self.below().service, cx, Lookup { dir, name: name.clone() }).await.ok()?;
+        let mut table = lock(&self.table);
+        table.received(entry.node);
+        self.learn_entry(&mut table, dir, name, &mut entry, asked);
+        entry.attr.is_dir().then_some(entry.node)
     }
 
     /// A listing was received, or failed.
@@ -194,6 +257,9 @@ impl Inner {
         if ahead || deep {
             self.list_ahead(cx);
         }
+        if deep && names.is_some() {
+            self.find_directories(cx, dir);
+        }
     }
 
     /// Has as many directories listed as may be at once.
@@ -203,8 +269,9 @@ impl Inner {
             let mut table = lock(&self.table);
             let mut walks = lock(&self.walks);
             let Some(dir) = walks.next(self.listings()) else { return };
-            let now = self.now();
-            let known = table.names_of(dir).is_some_and(|names| lock(&names).is_listable(now));
+            let (now, attrs) = (self.now(), walks.attrs);
+            let is_known = |names: &Names| names.is_listable(now) && (names.have_attrs() || !attrs);
+            let known = table.names_of(dir).is_some_and(|names| is_known(&lock(&names)));
             let is_there = table.record(dir).is_some_and(|record| record.kind() == Some(FileKind::Directory));
             if known || !is_there || table.ttls(dir) == Ttls::Never {
                 walks.listed(dir, None, now);
@@ -213,7 +280,7 @@ impl Inner {
             }
             table.pin(dir);
             drop((walks, table));
-            self.fill(&cx, dir);
+            self.fill(&cx, dir, attrs);
         }
     }
 }

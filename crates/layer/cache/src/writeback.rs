@@ -218,6 +218,7 @@ impl Drop for RunningJob {
         inner.mark_change();
         if let Some(error) = &failed {
             inner.writeback.lose(self.node, None, self.creates(), error);
+            inner.locate_loss(self.node);
             // A write that was taken for done is not there.
             table.replace_content(self.node);
         }
@@ -366,6 +367,7 @@ impl Inner {
             let file = lock(&self.table).file(node, self.now());
             lock(&file.delayed).failed(errno.into());
             self.writeback.lose(node, None, None, &errno.into());
+            self.locate_loss(node);
         }
         for (node, piece) in log.left() {
             let open = self.open_file(node, piece.context.handle);

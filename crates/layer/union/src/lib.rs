@@ -320,6 +320,7 @@ impl Layer for Union {
             recalls: false,
             whole_files: false,
             refuses_at_close: upper.refuses_at_close,
+            plus_asks_each: upper.plus_asks_each || below.plus_asks_each,
             async_create: false,
             attrs_may_fail: upper.attrs_may_fail,
             targets_by_place: upper.targets_by_place || below.targets_by_place,

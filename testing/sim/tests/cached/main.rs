@@ -2,6 +2,7 @@
 //! The layer `cache` over a tree in memory that is 5 ms away: how many requests it sends, and what two clients see of each
 //! other.
 
+mod alone;
 mod behind;
 mod client;
 mod content;

@@ -11,6 +11,7 @@ use outrigger_layer_cache::{Disk, Metadata, OnDisk};
 use outrigger_sim::Sim;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -306,4 +307,62 @@ fn what_was_read_can_be_read_again_by_a_process_that_cannot_reach_the_server() {
     bench.ends(&client);
     let client = bench.mounted(HOUR);
     assert_eq!((&read(&client)[..], client.passed()), (&b"content"[..], 0));
+}
+
+#[test]
+fn of_a_tree_that_is_larger_than_the_room_the_directories_used_last_are_kept() {
+    let bench = Bench::new();
+    let room = 24 << 10;
+    let mounted = || {
+        let metadata = Metadata::open(bench.caches.path(), "small", (room, 200_000), bench.sim.clone());
+        let on_disk = OnDisk { metadata: Some(metadata.expect("a directory")), ..OnDisk::default() };
+        Client::with(&bench.sim, &bench.tree, HOUR, on_disk)
+    };
+    let client = mounted();
+    let big: Vec<Node> = (0..4).map(|dir| client.mkdir(Node::ROOT, &format!("big-{dir}"))).collect();
+    for (dir, file) in big.iter().flat_map(|&dir| (0..40).map(move |file| (dir, file))) {
+        client.make(dir, &format!("file-{file}"), b"");
+    }
+    pass_time(&bench.sim, Duration::from_secs(100_000));
+    client.control.flush();
+    everything(&client);
+    let last = client.lookup(Node::ROOT, "big-2").expect("there").node;
+    assert_eq!(client.list(last).expect("listed").len(), 40);
+    bench.ends(&client);
+    let next = mounted();
+    next.ask(GetAttr { node: Node::ROOT, handle: None }).expect("the root");
+    next.passed();
+    let last = next.lookup(Node::ROOT, "big-2").expect("there").node;
+    assert_eq!((next.list(last).expect("listed").len(), next.passed()), (40, 0));
+    let others = (0..4).map(|dir| next.lookup(Node::ROOT, &format!("big-{dir}")).expect("there").node);
+    others.for_each(|dir| assert_eq!(next.list(dir).expect("listed").len(), 40));
+    assert!(next.passed() > 0, "there is no room for all of them");
+}
+
+/// The file is replaced by another one when it is written.
+#[test]
+fn who_asks_about_one_file_of_a_large_tree_does_not_write_all_that_is_known_again() {
+    let bench = Bench::new();
+    let client = bench.mounted(&[]);
+    let dir = client.mkdir(Node::ROOT, "large");
+    for file in 0..200 {
+        client.make(dir, &format!("file-{file}"), b"");
+    }
+    bench.listed(&[]);
+    let number = || fs::metadata(bench.file()).expect("a file").ino();
+    let before = number();
+    pass_time(&bench.sim, Duration::from_secs(1000));
+    let client = bench.mounted(&[]);
+    let asks = || {
+        let dir = client.lookup(Node::ROOT, "large").expect("there").node;
+        client.lookup(dir, "file-7").expect("there").attr
+    };
+    asks();
+    assert!(client.passed() > 0, "what was known is too old");
+    bench.ends(&client);
+    assert_eq!(number(), before);
+    client.ask(Unlink { dir: Node::ROOT, name: name("none") }).expect_err("no such file");
+    client.make(Node::ROOT, "new", b"");
+    bench.ends(&client);
+    assert_ne!(number(), before, "what was changed here is saved");
 }

@@ -151,6 +151,17 @@ impl Permissions {
 }
 
 impl Expression {
+    /// Whether it asks for nothing but the path and the kind of a file.
+    pub fn needs_names_only(&self) -> bool {
+        !self.any(&|part| match part {
+            Expression::Test(test) => {
+                !matches!(test, Test::Constant(_) | Test::Name(_) | Test::Path(_) | Test::Kind(_))
+            }
+            Expression::Action(action) => !matches!(action, Action::Print(_) | Action::Prune | Action::Quit),
+            _ => false,
+        })
+    }
+
     /// Whether `found` holds for any part.
     pub fn any(&self, found: &dyn Fn(&Expression) -> bool) -> bool {
         found(self)

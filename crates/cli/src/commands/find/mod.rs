@@ -118,6 +118,10 @@ impl Finder<'_> {
         if self.deletes {
             descent = descent.reading_whole_directories();
         }
+        let follows = self.plan.links == Links::Always;
+        if self.plan.expression.needs_names_only() && !follows && !self.context.json {
+            descent = descent.by_names();
+        }
         self.found(&mut descent, inode, operand)?;
         while !self.quit
             && let Some(step) = descent.step()

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The man pages that do not come from the definition of the command line, in the macros of man(7).
 
-use crate::drivers::{DRIVERS, tables};
+use crate::drivers::{DRIVERS, options};
 use crate::mounted::OPTIONS as MOUNT_OPTIONS;
 use crate::trees::LAYERS;
-use outrigger_core::OptionTable;
+use outrigger_core::OptionInfo;
 use outrigger_core::registry::{DriverInfo, LayerInfo};
 use std::fmt::Write;
 use std::fs;
@@ -117,7 +117,7 @@ pub fn write(dir: &Path) -> io::Result<()> {
 /// mount.outrigger(8), with the options from the tables that completion reads, too.
 fn mount() -> String {
     let mut options = String::new();
-    describe_options(&mut options, MOUNT_OPTIONS.iter().copied(), |_, _| false);
+    describe_options(&mut options, MOUNT_OPTIONS.iter().flat_map(|table| table.options), |_, _| false);
     MOUNT.replace("@VERSION@", env!("CARGO_PKG_VERSION")).replace("@OPTIONS@", &options)
 }
 
@@ -143,7 +143,7 @@ fn describe(page: &mut String, driver: &DriverInfo) {
         escaped(opens),
         escaped(location),
     );
-    describe_options(page, tables(driver), driver.is_dangerous);
+    describe_options(page, options(driver), driver.is_dangerous);
     if !others.is_empty() {
         let _ = write!(page, ".PP\nFurther options: {}.\n", escaped(others));
     }
@@ -151,16 +151,16 @@ fn describe(page: &mut String, driver: &DriverInfo) {
 
 fn describe_layer(page: &mut String, layer: &LayerInfo) {
     let _ = write!(page, ".SS {}\n{}.\n", escaped(&layer.spelt()), escaped(&capitalised(layer.does)));
-    describe_options(page, layer.options.iter().copied(), |_, _| false);
+    describe_options(page, layer.options.iter().flat_map(|table| table.options), |_, _| false);
 }
 
 /// Those that are `dangerous` with a value are refused unless the user allows them.
 fn describe_options(
     page: &mut String,
-    tables: impl Iterator<Item = &'static OptionTable>,
+    options: impl Iterator<Item = &'static OptionInfo>,
     dangerous: fn(&str, &str) -> bool,
 ) {
-    for option in tables.flat_map(|table| table.options) {
+    for option in options {
         let name = escaped(&option.to_string());
         let _ = write!(page, ".TP\n.B {name}\n{}.\n", escaped(&capitalised(option.help)));
         if !option.aliases.is_empty() {
@@ -195,7 +195,7 @@ mod tests {
         let page = drivers();
         for driver in DRIVERS {
             assert!(page.contains(&format!(".SS {}\n", driver.name)), "{page}");
-            for option in tables(driver).flat_map(|table| table.options) {
+            for option in options(driver) {
                 assert!(page.contains(&format!(".B {}\n", escaped(&option.to_string()))), "{option}");
             }
         }

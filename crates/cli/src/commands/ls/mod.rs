@@ -222,7 +222,8 @@ impl Lister<'_> {
 
     /// Lists one directory; answers the names of the directories in it when they are to be listed too.
     fn directory(&mut self, place: &Place, inode: &Inode, operand: bool) -> Result<Vec<Vec<u8>>, Failure> {
-        let entries = match inode.entries() {
+        let names_only = self.options.needs_names_only() && !self.context.json;
+        let entries = match if names_only { inode.names() } else { inode.entries() } {
             Ok(entries) => entries,
             Err(error) => {
                 self.complain_about("cannot open directory", place, operand, &error);

@@ -545,6 +545,14 @@ impl Options {
             || matches!(self.order, Order::Time | Order::Size)
     }
 
+    /// Whether nothing but names and kinds of what is in a directory is shown or sorted by.
+    pub fn needs_names_only(&self) -> bool {
+        let shows_more = self.layout == Layout::Long || self.blocks || self.inode || self.context;
+        let by_more = self.directories_first || matches!(self.order, Order::Time | Order::Size);
+        let follows = self.links == Links::Follow;
+        !(shows_more || by_more || follows || self.colours.is_some() || self.indicator == Indicator::Classify)
+    }
+
     /// Whether a name in a directory is left out.
     pub fn leaves_out(&self, name: &[u8]) -> bool {
         let dotted = name.starts_with(b".");

@@ -6,6 +6,8 @@ use outrigger_core::{Errno, Error};
 
 /// What separates the reason from what it is about: `'x' file does not exist`, `create/wstat -- file exists`, `open x: permission denied`.
 const BEFORE_REASONS: &[&str] = &["' ", " -- ", ":"];
+/// What separates it from an explanation, as of our own server: `No such file or directory: nothing is exported by that name`.
+const BEFORE_EXPLANATION: &str = ": ";
 
 /// What sentences mean: those of the C library of Linux (strerror(3)), of Plan 9 and its file servers, of 9front, plan9port and u9fs. In small
 /// letters.
@@ -119,12 +121,13 @@ pub(crate) fn error_in(ename: &[u8], number: Option<u32>) -> Error {
     }
 }
 
-/// What a sentence means, with or without what is before its reason.
+/// What a sentence means, with or without what is before its reason, or behind it.
 fn meant(ename: &[u8]) -> Option<Errno> {
     let ename = std::str::from_utf8(ename).ok()?.trim();
     let reasons =
         BEFORE_REASONS.iter().filter_map(|before| ename.rsplit_once(before)).map(|(_, reason)| reason.trim());
-    std::iter::once(ename).chain(reasons).find_map(|reason| {
+    let explained = ename.split_once(BEFORE_EXPLANATION).map(|(reason, _)| reason);
+    std::iter::once(ename).chain(reasons).chain(explained).find_map(|reason| {
         let found = SENTENCES.iter().find(|(sentence, _)| reason.eq_ignore_ascii_case(sentence));
         found.map(|(_, errno)| *errno)
     })
@@ -145,6 +148,8 @@ mod tests {
             ("cannot open x: Permission denied", Errno::EACCES),
             ("server error:No such file or directory", Errno::ENOENT),
             ("fid unknown or out of range", Errno::EBADF),
+            ("No such file or directory: nothing is exported by that name", Errno::ENOENT),
+            ("file not found: permission denied", Errno::EACCES),
         ] {
             assert_eq!(error_in(said.as_bytes(), None), expected.into(), "{said}");
         }

@@ -110,7 +110,14 @@ impl Store {
     pub(super) fn open(root: OwnedFd, tree: &str, bytes: u64) -> Result<Self> {
         let tree = fnv1a(tree.bytes());
         let own = Mutex::new(Arc::new(own_dir(&root, &hex(tree))?));
-        Ok(Store { root, tree, own, most: Usage { bytes, files: bytes / BYTES_PER_FILE } })
+        // As many as room can be made for, however few bytes there are.
+        let files = (bytes / BYTES_PER_FILE).max(8);
+        Ok(Store { root, tree, own, most: Usage { bytes, files } })
+    }
+
+    /// The size of the largest file that is put there, in bytes.
+    pub(crate) fn largest(&self) -> u64 {
+        self.most.eighths(KEPT).bytes / UNIT * UNIT
     }
 
     /// The content of a file of at most `len_max` bytes, if it is there.

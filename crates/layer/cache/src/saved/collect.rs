@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What of all that is known is saved.
 
+use super::fit::Used;
 use super::form::{Known, Learnt, SavedDir, SavedEntry, SavedTree};
 use super::millis;
 use crate::moment::Moment;
@@ -8,12 +9,12 @@ use crate::names::{File, Stamp};
 use crate::record::{Body, Record};
 use crate::table::{Table, When};
 use outrigger_core::{FileKind, Name, Node, lock};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 impl Table {
     /// All that the tree below has told and that nothing has called in question since, of what names from the root on lead to. Of the
-    /// files that are `ahead` it has not got all yet.
-    pub(crate) fn collect(&self, when: When, ahead: &HashSet<Node>) -> SavedTree {
+    /// files that are `ahead` it has not got all yet. And how long ago it was used.
+    pub(crate) fn collect(&self, when: When, ahead: &HashSet<Node>) -> (SavedTree, Used) {
         Collector { table: self, when, ahead }.tree()
     }
 }
@@ -26,8 +27,10 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    fn tree(&self) -> SavedTree {
-        let mut dirs = Vec::new();
+    fn tree(&self) -> (SavedTree, Used) {
+        let order: HashMap<Node, usize> = self.table.records.newest_first().zip(0..).collect();
+        let used_at = |node: Node| order.get(&node).copied().unwrap_or(usize::MAX);
+        let (mut dirs, mut used) = (Vec::new(), Used::default());
         // A server may say that a directory is in itself.
         let (mut seen, mut queue) = (HashSet::from([Node::ROOT]), VecDeque::from([Node::ROOT]));
         while let Some(node) = queue.pop_front() {
@@ -40,11 +43,13 @@ impl Collector<'_> {
                 }
             }
             let Collected { listed, stamp, entries } = dir;
+            used.dirs.push(used_at(node));
+            used.entries.push(entries.iter().map(|(_, child)| used_at(*child)).collect());
             let entries = entries.into_iter().map(|(entry, _)| entry).collect();
             dirs.push(SavedDir { listed, stamp, entries });
         }
         let root = self.table.records.peek(&Node::ROOT).and_then(|record| self.known(record));
-        SavedTree { root, dirs, ..SavedTree::default() }
+        (SavedTree { root, dirs, ..SavedTree::default() }, used)
     }
 
     /// Whether names in a directory are known.

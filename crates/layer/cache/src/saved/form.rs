@@ -111,6 +111,18 @@ impl SavedTree {
         is_whole.then_some(SavedTree { writer, mark, root, dirs })
     }
 
+    /// How many names there are, and how many of these were listed or asked for from some moment on.
+    pub(super) fn news(&self, since: Learnt) -> (usize, usize) {
+        let of_dir = |dir: &SavedDir| match dir.listed.is_some_and(|listed| listed >= since) {
+            true => dir.entries.len(),
+            false => {
+                let known = dir.entries.iter().filter_map(|entry| entry.known.as_ref());
+                known.filter(|known| known.learnt >= since).count()
+            }
+        };
+        (self.dirs.iter().map(|dir| dir.entries.len()).sum(), self.dirs.iter().map(of_dir).sum())
+    }
+
     /// Nothing that was learnt up to some moment counts as fresh.
     pub fn expire(&mut self, until: Learnt) {
         let expire = |learnt: &mut Learnt| {

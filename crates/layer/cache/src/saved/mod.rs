@@ -4,12 +4,14 @@
 //! With the first request what was saved is known again ([`recall`]). Each part of it keeps the moment at which the tree below told it,
 //! so its TTL goes on; what is too old by then is confirmed like anything else that was known once: a directory that has the same
 //! times of change is not listed again. What is known is saved when the tree is used no longer, and while it is used, some time after
-//! something was learnt ([`collect`]); as one file, which takes the place of the former one.
+//! something was learnt ([`collect`]); as one file, which takes the place of the former one, unless nearly all of that would be the same.
+//! Of a tree that is too large for that the parts used last are saved ([`fit`]).
 //!
 //! Nothing is saved that was called in question: by an error, by a notice, by a change that has not been made yet. Who dies after a
 //! change has left what was known before; [`marks`] tell, and then all of it is confirmed first.
 
 mod collect;
+mod fit;
 mod form;
 mod marks;
 mod recall;
@@ -19,6 +21,7 @@ pub use form::{Known, Learnt, SavedDir, SavedEntry, SavedTree};
 use crate::disk::Store;
 use crate::inner::Inner;
 use bytes::Bytes;
+use fit::{Used, fit};
 use futures_channel::oneshot;
 use marks::{Mark, Marks};
 use outrigger_core::{Node, Result, Runtime, Time, lock};
@@ -27,7 +30,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -37,6 +40,8 @@ const NAME: u64 = 0;
 const MARK: &str = "mark";
 /// So long after something was learnt, what is known is saved.
 const SAVED_AFTER: Duration = Duration::from_secs(30);
+/// What is saved replaces the former file when one of so many names was learnt since.
+const NEWS: usize = 50;
 
 /// A place for metadata on disk.
 #[derive(Clone)]
@@ -71,6 +76,10 @@ struct Shared {
     /// Something was learnt since it was saved, and whether a task is going to save it.
     learnt: AtomicBool,
     waits: AtomicBool,
+    /// The tree was changed since.
+    changed: AtomicBool,
+    /// The time of day at which what the file holds was known, 0 without one.
+    saved_at: AtomicU64,
     /// Held while the file is written or removed: what was collected before it was removed is not written.
     writing: Mutex<()>,
     state: Mutex<State>,
@@ -113,6 +122,7 @@ impl Metadata {
             None => (None, false),
         };
         let usage = MetadataUsage { bytes_max, ..MetadataUsage::default() };
+        let saved_at = AtomicU64::new(found.as_ref().map_or(0, |_| millis(runtime.wall())));
         Ok(Metadata(Arc::new(Shared {
             store,
             tree: tree.to_owned(),
@@ -123,6 +133,8 @@ impl Metadata {
             damaged,
             learnt: AtomicBool::new(false),
             waits: AtomicBool::new(false),
+            changed: AtomicBool::new(false),
+            saved_at,
             writing: Mutex::default(),
             state: Mutex::new(State { usage, cleared: 0 }),
         })))
@@ -146,6 +158,7 @@ impl Metadata {
     /// A change sets out, or has ended.
     pub(crate) fn change(&self) {
         self.0.learnt.store(true, Ordering::Relaxed);
+        self.0.changed.store(true, Ordering::Relaxed);
         lock(&self.0.marks).change(millis(self.0.runtime.wall()));
     }
 
@@ -157,6 +170,7 @@ impl Metadata {
     /// Removes what is saved. What was collected before is not saved any more.
     pub(crate) fn clear(&self) {
         lock(&self.0.state).cleared += 1;
+        self.0.saved_at.store(0, Ordering::Relaxed);
         let shared = Arc::clone(&self.0);
         self.0.runtime.spawn_blocking(Box::new(move || {
             let _writing = lock(&shared.writing);
@@ -181,14 +195,31 @@ fn in_view_of(mark: Option<Mark>, mut found: SavedTree) -> SavedTree {
 }
 
 impl Shared {
-    fn write(&self, saved: &SavedTree, cleared: u64) {
+    fn write(&self, saved: SavedTree, used: &Used, cleared: u64) {
+        let mut file = saved.encode(&self.tree);
+        let largest = self.store.largest() as usize;
+        if file.len() > largest {
+            let head = SavedTree { dirs: Vec::new(), ..saved.clone() }.encode(&self.tree).len();
+            file = fit(saved, used, largest.saturating_sub(head)).encode(&self.tree);
+        }
         let _writing = lock(&self.writing);
         if lock(&self.state).cleared != cleared {
             return;
         }
-        let written = self.store.write(NAME, &saved.encode(&self.tree));
+        let written = self.store.write(NAME, &file);
         let usage = &mut lock(&self.state).usage;
-        *if written.is_ok() { &mut usage.saved } else { &mut usage.failed } += 1;
+        if written.is_ok() {
+            usage.saved += 1;
+        } else {
+            usage.failed += 1;
+            self.saved_at.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is worth it to write all of this. Not to do so is not to have asked.
+    fn is_news(&self, saved: &SavedTree) -> bool {
+        let (all, news) = saved.news(self.saved_at.load(Ordering::Relaxed));
+        news * NEWS >= all
     }
 }
 
@@ -225,7 +256,7 @@ impl Inner {
         self.unstored().into_iter().chain(written).collect()
     }
 
-    /// Saves what is known, if something was learnt.
+    /// Saves what is known, if enough was learnt.
     pub(crate) async fn save(&self) {
         let Some(Metadata(shared)) = &self.metadata else { return };
         if !shared.learnt.swap(false, Ordering::Relaxed) {
@@ -234,7 +265,12 @@ impl Inner {
         let cleared = lock(&shared.state).cleared;
         let (mark, others) = lock(&shared.marks).save();
         let ahead = self.ahead_of_server();
-        let mut saved = lock(&self.table).collect(self.when(), &ahead);
+        let (when, changed) = (self.when(), shared.changed.swap(false, Ordering::Relaxed));
+        let (mut saved, used) = lock(&self.table).collect(when, &ahead);
+        if !changed && !shared.is_news(&saved) {
+            return;
+        }
+        shared.saved_at.store(millis(when.wall), Ordering::Relaxed);
         (saved.writer, saved.mark) = (mark.writer, mark.until);
         if others > 0 {
             saved.expire(others);
@@ -242,7 +278,7 @@ impl Inner {
         let (sender, receiver) = oneshot::channel();
         let own = Arc::clone(shared);
         self.runtime.spawn_blocking(Box::new(move || {
-            own.write(&saved, cleared);
+            own.write(saved, &used, cleared);
             // Nobody may wait for it any more.
             let _ = sender.send(());
         }));
