@@ -6,7 +6,7 @@ use outrigger_core::listing::Circle;
 use outrigger_core::ops::{Lookup, OpCode, OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, Generation, Handle, Name, Node, Result};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::vec;
 
@@ -18,7 +18,7 @@ const LOOKUPS: usize = 64;
 
 /// The entries of a directory, in the order the tree gives them, without `.` and `..`.
 ///
-/// A name removed while the directory is being listed may be missing. After an error without a name nothing more follows.
+/// A name removed while the directory is being listed may be missing; one that stays listed and leads to nothing is `ENOENT`. After an error without a name nothing more follows.
 pub struct Entries {
     held: Arc<Held>,
     handle: Handle,
@@ -26,6 +26,8 @@ pub struct Entries {
     batch: vec::IntoIter<DirentPlus>,
     /// What the next names lead to of which no more is known, as far as they were looked up.
     looked_up: VecDeque<Result<Entry>>,
+    /// The names there still were when one of these was found to lead to nothing.
+    remaining: HashSet<Name>,
     lookups: usize,
     ended: bool,
     circle: Circle,
@@ -38,7 +40,29 @@ impl Entries {
         let handle = if opens { client.call(OpenDir { node: *node })?.handle } else { Handle(0) };
         let (held, batch) = (Arc::clone(held), Vec::new().into_iter());
         let (looked_up, circle) = (VecDeque::new(), Circle::default());
-        Ok(Entries { held, handle, cookie: 0, batch, looked_up, lookups: 1, ended: false, circle })
+        let remaining = HashSet::new();
+        Ok(Entries { held, handle, cookie: 0, batch, looked_up, remaining, lookups: 1, ended: false, circle })
+    }
+
+    /// The names there are now, without what they lead to; none where the directory is gone.
+    fn names_now(&self) -> Result<HashSet<Name>> {
+        let listed = Entries::open(&self.held).and_then(|mut again| {
+            let mut names = HashSet::new();
+            while !again.ended {
+                again.fill()?;
+                for DirentPlus { name, entry, .. } in again.batch.by_ref() {
+                    if entry.node != UNTOLD {
+                        self.held.client.forget(entry.node);
+                    }
+                    names.insert(name);
+                }
+            }
+            Ok(names)
+        });
+        match listed {
+            Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) => Ok(HashSet::new()),
+            listed => listed,
+        }
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -81,6 +105,19 @@ impl Entries {
             let all = names.map(|name| Lookup { dir, name: name.clone() });
             self.looked_up = self.held.client.call_all(all).into();
             self.lookups = (2 * self.lookups).min(LOOKUPS);
+            let is_missing =
+                |found: &Result<Entry>| found.as_ref().is_err_and(|error| error.errno == Errno::ENOENT);
+            if self.looked_up.iter().any(is_missing) {
+                // It was removed meanwhile, or the server lists what it does not have.
+                match self.names_now() {
+                    Ok(names) => self.remaining = names,
+                    Err(error) => self
+                        .looked_up
+                        .iter_mut()
+                        .filter(|found| is_missing(found))
+                        .for_each(|found| *found = Err(error.clone())),
+                }
+            }
         }
         self.looked_up.pop_front().unwrap_or_else(|| Err(Errno::EIO.into()))
     }
@@ -89,7 +126,9 @@ impl Entries {
     fn inode(&mut self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
         let entry = if listed.node == UNTOLD {
             match self.look_up(name) {
-                Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+                Err(error) if error.errno == Errno::ENOENT && !self.remaining.contains(name) => {
+                    return Ok(None);
+                }
                 found => found?,
             }
         } else {
