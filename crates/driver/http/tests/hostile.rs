@@ -108,6 +108,7 @@ fn peculiar(stream: &mut TcpStream, asked: &Asked, count: usize) -> Option<Optio
     let is_head = asked.method == "HEAD";
     let whole = |more: &str| format!("200 OK|Content-Length: {SIZE}|ETag: \"1\"{more}");
     Some(match asked.path.as_str() {
+        "/mute" => Some(()),
         "/untold-size" if is_head => send(stream, asked, "200 OK", b""),
         "/untold-size" => send_part(stream, asked, PART),
         "/busy" if count <= 3 => send(stream, asked, "503 Busy|Content-Length: 0|Retry-After: 0", b""),
@@ -215,7 +216,6 @@ fn answer(stream: &mut TcpStream, asked: &Asked, count: usize) -> Option<()> {
             while stream.write_all(&b"X-More: and more\r\n".repeat(1000)).is_ok() {}
             None
         }
-        "/mute" => Some(()),
         "/" => send(stream, asked, "200 OK|Content-Length: 0", b""),
         _ => leads(stream, asked),
     }
