@@ -9,7 +9,8 @@ fuzz_target!(|bytes: &[u8]| {
     let mut lines = bytes.split(|&byte| byte == b'\n').map(|line| std::str::from_utf8(line).ok());
     let fields: [Option<&str>; 4] = std::array::from_fn(|_| lines.next().flatten());
     let names = ["content-range", "content-length", "last-modified", "content-encoding"];
-    let told = Told::by(|name| names.iter().position(|known| *known == name).and_then(|at| fields[at]));
+    let field = |name: &str| names.iter().position(|known| *known == name).and_then(|at| fields[at]);
+    let told = Told::by(b"/pub/a.gz", field);
     if let Ok(part) = told.part((5, 1000)) {
         assert!(part.first == 5 && part.first < part.end && part.end <= 1001 && part.end <= part.size);
     }

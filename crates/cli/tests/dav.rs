@@ -5,7 +5,7 @@ mod support;
 
 use outrigger_remote::{HttpServer, Httpd};
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use support::{Place, can_mount, has, kill_server, within};
@@ -279,6 +279,55 @@ open('{}', 'w').write('of another client')\ntry: {then}\nexcept OSError: pass",
     }
     run(&format!("os.close(f)\nexcept OSError: open('{path}', 'w').write('again')\ntry: pass")).ok();
     assert_eq!(fs::read_to_string(&own).unwrap(), "again");
+}
+
+/// As Apache with `<Location /dav>`: the root of the host refuses PROPFIND.
+#[test]
+fn a_program_sees_a_directory_with_webdav_below_a_root_without() {
+    if !can_mount() {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = format!("/dav/{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // Clients may have gone.
+            std::thread::spawn(move || answer_below_dav(stream));
+        }
+    });
+    let place = Place::new();
+    assert_eq!(place.run(&["run", "--", "cat", &format!("{path}/dav/f")]).ok(), "content\n");
+    let refused = place.run(&["run", "--", "ls", &path]).refused(2);
+    assert!(refused.contains("not supported"), "{refused}");
+}
+
+/// Answers requests to a server that has WebDAV in `/dav` only, where the file `f` is.
+fn answer_below_dav(mut stream: std::net::TcpStream) -> Option<()> {
+    let mut from = BufReader::new(stream.try_clone().ok()?);
+    loop {
+        let head: Vec<String> =
+            from.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+        let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        from.read_exact(&mut vec![0; length.unwrap_or(0)]).ok()?;
+        let asked = head.first()?.rsplit_once(' ')?.0;
+        let told = |href: &str, what: &str| {
+            let all = "<d:multistatus xmlns:d=\"DAV:\"><d:response><d:href>HREF</d:href><d:propstat><d:prop>WHAT</d:prop><d:status>HTTP/1.1 200 OK</d:status></d:propstat></d:response></d:multistatus>";
+            ("207 Multi-Status", all.replace("HREF", href).replace("WHAT", what))
+        };
+        let (status, body) = match asked {
+            "PROPFIND /dav" | "PROPFIND /dav/" => {
+                told("/dav/", "<d:resourcetype><d:collection/></d:resourcetype>")
+            }
+            "PROPFIND /dav/f" => told(
+                "/dav/f",
+                "<d:resourcetype/><d:getcontentlength>8</d:getcontentlength><d:getetag>\"1\"</d:getetag>",
+            ),
+            "GET /dav/f" => ("206 Part\r\nContent-Range: bytes 0-7/8\r\nETag: \"1\"", "content\n".to_owned()),
+            _ => ("405 Method Not Allowed", String::new()),
+        };
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).ok()?;
+    }
 }
 
 /// Content that was cached a moment ago is not worked on when another client has replaced it.

@@ -6,7 +6,7 @@ use outrigger_core::listing::Circle;
 use outrigger_core::ops::{Lookup, OpCode, OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, FileKind, Generation, Handle, Name, Result};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::vec;
 
@@ -18,7 +18,7 @@ const LOOKUPS: usize = 64;
 
 /// The entries of a directory, in the order the tree gives them, without `.` and `..`.
 ///
-/// A name removed while the directory is being listed may be missing. After an error without a name nothing more follows.
+/// A name removed while the directory is being listed may be missing; one that stays listed and leads to nothing is `ENOENT`. After an error without a name nothing more follows.
 pub struct Entries {
     held: Arc<Held>,
     handle: Handle,
@@ -26,6 +26,8 @@ pub struct Entries {
     batch: vec::IntoIter<DirentPlus>,
     /// What the next names lead to of which no more is known, as far as they were looked up.
     looked_up: VecDeque<Result<Entry>>,
+    /// The names there still were when one of these was found to lead to nothing.
+    remaining: HashSet<Name>,
     lookups: usize,
     /// What a name of a known kind leads to is not looked up.
     bare: bool,
@@ -40,7 +42,25 @@ impl Entries {
         let handle = if opens { client.call(OpenDir { node: *node })?.handle } else { Handle(0) };
         let (held, batch) = (Arc::clone(held), Vec::new().into_iter());
         let (looked_up, circle) = (VecDeque::new(), Circle::default());
-        Ok(Entries { held, handle, cookie: 0, batch, looked_up, lookups: 1, bare, ended: false, circle })
+        let remaining = HashSet::new();
+        let (cookie, lookups, ended) = (0, 1, false);
+        Ok(Entries { held, handle, cookie, batch, looked_up, remaining, lookups, bare, ended, circle })
+    }
+
+    /// The names there are now; none where the directory is gone.
+    fn names_now(&self) -> Result<HashSet<Name>> {
+        let listed = Entries::open(&self.held, true).and_then(|mut again| {
+            let mut names = HashSet::new();
+            while !again.ended {
+                again.fill()?;
+                names.extend(again.batch.by_ref().map(|entry| entry.name));
+            }
+            Ok(names)
+        });
+        match listed {
+            Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) => Ok(HashSet::new()),
+            listed => listed,
+        }
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -83,6 +103,19 @@ impl Entries {
             let all = names.map(|name| Lookup { dir, name: name.clone() });
             self.looked_up = self.held.client.call_all(all).into();
             self.lookups = (2 * self.lookups).min(LOOKUPS);
+            let is_missing =
+                |found: &Result<Entry>| found.as_ref().is_err_and(|error| error.errno == Errno::ENOENT);
+            if self.looked_up.iter().any(is_missing) {
+                // It was removed meanwhile, or the server lists what it does not have.
+                match self.names_now() {
+                    Ok(names) => self.remaining = names,
+                    Err(error) => self
+                        .looked_up
+                        .iter_mut()
+                        .filter(|found| is_missing(found))
+                        .for_each(|found| *found = Err(error.clone())),
+                }
+            }
         }
         self.looked_up.pop_front().unwrap_or_else(|| Err(Errno::EIO.into()))
     }
@@ -96,7 +129,9 @@ impl Entries {
     fn inode(&mut self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
         let entry = if self.is_unknown(&listed) {
             match self.look_up(name) {
-                Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+                Err(error) if error.errno == Errno::ENOENT && !self.remaining.contains(name) => {
+                    return Ok(None);
+                }
                 found => found?,
             }
         } else {

@@ -36,7 +36,8 @@ impl Parts {
     /// The first and the last byte to ask for when a part has come; `None` at the end of the file.
     pub fn next(&self) -> Option<(u64, u64)> {
         let size = self.version.size?;
-        (self.at < size).then(|| (self.at, self.at.saturating_add(self.step - 1)))
+        // Some servers refuse a part that would reach beyond the end.
+        (self.at < size).then(|| (self.at, self.at.saturating_add(self.step - 1).min(size - 1)))
     }
 
     /// The next part has begun and goes to `end`, of a file that is now `version`.

@@ -13,6 +13,8 @@ use tokio::time::{Instant, timeout};
 
 /// How often those who wait look whether an idle transfer can be ended for them.
 const LOOK: Duration = Duration::from_millis(50);
+/// For so long there are fewer connections after the server had too much to do.
+const NARROW: Duration = Duration::from_secs(60);
 
 /// Connections of one kind.
 #[derive(Debug)]
@@ -20,7 +22,17 @@ pub struct Pool<C> {
     idle: Mutex<Vec<C>>,
     permits: Arc<Semaphore>,
     most: usize,
+    narrowed: Mutex<Narrowed>,
     outage: Outage,
+}
+
+/// How many connections are not used for a while.
+#[derive(Debug, Default)]
+struct Narrowed {
+    /// These are still in use.
+    due: usize,
+    gone: usize,
+    until: Option<Instant>,
 }
 
 /// A connection in use. Dropping it closes it, unless [`Lease::give_back`] is called.
@@ -28,7 +40,7 @@ pub struct Pool<C> {
 pub struct Lease<C> {
     pool: Arc<Pool<C>>,
     connection: Option<C>,
-    _permit: OwnedSemaphorePermit,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<C> Pool<C> {
@@ -36,7 +48,24 @@ impl<C> Pool<C> {
     pub fn new(most: usize, was_there: bool) -> Arc<Self> {
         let outage = if was_there { Outage::after_takeover() } else { Outage::default() };
         let permits = Arc::new(Semaphore::new(most));
-        Arc::new(Pool { idle: Mutex::default(), permits, most, outage })
+        Arc::new(Pool { idle: Mutex::default(), permits, most, narrowed: Mutex::default(), outage })
+    }
+
+    /// The server had too much to do: for a minute there is one connection less, but at least one.
+    pub fn narrow(&self) {
+        let mut narrowed = lock(&self.narrowed);
+        narrowed.until = Some(Instant::now() + NARROW);
+        if narrowed.due + narrowed.gone + 1 < self.most {
+            narrowed.due += 1;
+        }
+    }
+
+    fn widen(&self) {
+        let mut narrowed = lock(&self.narrowed);
+        if narrowed.until.is_some_and(|until| until <= Instant::now()) {
+            self.permits.add_permits(narrowed.gone);
+            *narrowed = Narrowed::default();
+        }
     }
 
     /// A connection: an idle one that is `usable`, else one that `dial` makes, as [`Outage::connect`] has it. When all are in use,
@@ -53,6 +82,7 @@ impl<C> Pool<C> {
     ) -> Result<Lease<C>> {
         let until = Instant::now() + limit;
         let permit = loop {
+            self.widen();
             if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
                 break permit;
             }
@@ -77,7 +107,7 @@ impl<C> Pool<C> {
                 },
                 None => self.outage.connect(limit, &dial).await?,
             };
-            return Ok(Lease { pool: Arc::clone(self), connection: Some(connection), _permit: permit });
+            return Ok(Lease { pool: Arc::clone(self), connection: Some(connection), permit: Some(permit) });
         }
     }
 }
@@ -99,6 +129,16 @@ impl<C> Lease<C> {
             self.give_back();
         }
         outcome
+    }
+}
+
+impl<C> Drop for Lease<C> {
+    fn drop(&mut self) {
+        let mut narrowed = lock(&self.pool.narrowed);
+        if narrowed.due > 0 {
+            (narrowed.due, narrowed.gone) = (narrowed.due - 1, narrowed.gone + 1);
+            self.permit.take().into_iter().for_each(OwnedSemaphorePermit::forget);
+        }
     }
 }
 
@@ -137,6 +177,21 @@ mod tests {
             assert_eq!(lease.after(outcome).is_ok(), is_ok);
             assert_eq!(made.load(Relaxed), dialed);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_with_too_much_to_do_has_fewer_connections_for_a_minute_and_at_least_one() {
+        let (pool, limit) = (Pool::new(3, false), Duration::from_secs(5));
+        let lease = || pool.lease(limit, |()| true, || false, || async { Ok(()) });
+        let all = [lease().await, lease().await, lease().await].map(|lease| lease.expect("one of three"));
+        (0..9).for_each(|_| pool.narrow());
+        all.into_iter().for_each(Lease::give_back);
+        let one = lease().await.expect("the last one");
+        assert_eq!(lease().await.expect_err("it is in use").errno, Errno::ETIMEDOUT);
+        tokio::time::sleep(NARROW).await;
+        let others = (lease().await.expect("another one"), lease().await.expect("another one"));
+        assert_eq!(lease().await.expect_err("these are all").errno, Errno::ETIMEDOUT);
+        drop((one, others));
     }
 
     #[tokio::test(start_paused = true)]

@@ -188,6 +188,7 @@ fn open(trees: &Trees, leads: &Leads) -> std::result::Result<Tree, Failure> {
         options.push("guard".to_owned());
     }
     trees.are_read_only(is_read_only(&leads.options));
+    trees.are_one_of_many();
     trees::mountable(trees, &leads.location, &options, None)
 }
 

@@ -535,7 +535,11 @@ fn below(
         FileKind::Directory => {
             if is_lasting && trees.is_for_a_mount() && inode.node() == Node::ROOT {
                 // The root of a server is there without being asked for: whether it can be used is not known yet.
-                inode.entries().map_err(|error| cannot_open(&shown, &error))?;
+                match inode.entries() {
+                    // WebDAV, for example, may be in a directory of the server only.
+                    Err(error) if trees.is_one_of_many() && error.errno == Errno::EOPNOTSUPP => {}
+                    listed => drop(listed.map_err(|error| cannot_open(&shown, &error))?),
+                }
             }
             noted.iter().for_each(|noted| noted.set(inode.node().0));
             Ok((subtree(trees, service, inode.node())?, Some(inode)))

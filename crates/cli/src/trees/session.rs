@@ -38,6 +38,8 @@ pub struct Trees {
     origin: RefCell<Option<Origin>>,
     /// Whether they are for a mount.
     mounts: Cell<bool>,
+    /// Whether they are one of many trees that are seen by their names.
+    of_many: Cell<bool>,
     /// Whether what is mounted is only shown.
     read_only: Cell<bool>,
     /// Whether what is opened was seen by a former process that left what it knew.
@@ -63,6 +65,7 @@ impl Trees {
             opened: RefCell::default(),
             origin: RefCell::default(),
             mounts: Cell::new(false),
+            of_many: Cell::new(false),
             read_only: Cell::new(false),
             known: Cell::new(false),
             ends: Cell::new(false),
@@ -146,6 +149,16 @@ impl Trees {
     /// What is opened from here on is for a mount.
     pub(super) fn are_for_a_mount(&self) {
         self.mounts.set(true);
+    }
+
+    /// What is opened from here on is one of many trees that are seen by their names: it has use also where its root has no list.
+    pub fn are_one_of_many(&self) {
+        self.of_many.set(true);
+    }
+
+    /// Whether that is so.
+    pub(super) fn is_one_of_many(&self) -> bool {
+        self.of_many.get()
     }
 
     /// Whether programs can change what is mounted from here on.

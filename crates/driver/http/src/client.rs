@@ -6,17 +6,22 @@ use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_http::{Told, Unfit, Url, decode_path, encode_path};
 use outrigger_toolkit_remote::{
     Authority, Fault as AnyFault, FileOptions, Lease, Login, Outage, Pool, Refusal, Start, Tls, Version,
-    hash, quoted, within,
+    hash, quoted,
 };
-use reqwest::header::{ACCEPT_ENCODING, LOCATION, RANGE};
+use reqwest::header::{ACCEPT_ENCODING, HeaderValue, LOCATION, RANGE, RETRY_AFTER};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, Method, Response, StatusCode};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
 
 /// The most redirects that one request follows.
 const REDIRECTS: usize = 10;
+
+/// The first pause before a server is asked again that has too much to do and does not say for how long, and the longest.
+const BUSY_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 /// An answer that refuses something.
 #[derive(Debug, Clone)]
@@ -25,6 +30,8 @@ pub struct Refused {
     pub(crate) status: StatusCode,
     /// Whether it leads to the same path with a slash: there is a directory.
     pub(crate) wants_slash: bool,
+    /// The server has too much to do just now, and may have said for how long.
+    pub(crate) busy: Option<Option<Duration>>,
     /// What to do about it, if that is known.
     pub(crate) advice: String,
 }
@@ -73,12 +80,14 @@ pub(crate) struct Ask<'a> {
     /// Other fields.
     pub(crate) fields: Vec<(&'static str, String)>,
     pub(crate) content: Content,
+    /// It is asked by who still receives an answer: it has a connection of its own, or those who wait for each other might have all.
+    pub(crate) is_beside: bool,
 }
 
 impl<'a> Ask<'a> {
     /// One without fields and content.
     pub(crate) fn new(method: Method, url: &'a Url) -> Self {
-        Ask { method, url, range: None, fields: Vec::new(), content: Content::None }
+        Ask { method, url, range: None, fields: Vec::new(), content: Content::None, is_beside: false }
     }
 
     /// For a part of what is there.
@@ -105,6 +114,8 @@ pub(crate) struct Web {
     outage: Outage,
     /// As many requests are under way at once as there may be connections.
     pool: Arc<Pool<()>>,
+    /// One more, for questions about what is being received.
+    beside: Arc<Pool<()>>,
     pub(crate) options: FileOptions,
 }
 
@@ -128,6 +139,7 @@ impl Web {
         manner: &Manner,
     ) -> Result<Self> {
         let (login, pool, outage) = (start.login.clone(), start.pool(&options), Outage::default());
+        let beside = Pool::new(1, false);
         let text = server.url(if options.tls { "https" } else { "http" });
         let odd = |why: &dyn std::fmt::Display| Errno::EINVAL.because(format!("{text}: {why}"));
         let origin = Url::parse(&text).map_err(|error| odd(&error))?;
@@ -146,7 +158,7 @@ impl Web {
             tracing::warn!(host = server.host, "the password is sent in clear; {protects}:// protects it");
         }
         let scheme = manner.schemes[usize::from(options.tls)];
-        Ok(Web { client, scheme, tls, origin, login, outage, pool, options })
+        Ok(Web { client, scheme, tls, origin, login, outage, pool, beside, options })
     }
 
     /// The server, without a login.
@@ -163,17 +175,38 @@ impl Web {
     }
 
     /// Asks; the answer, if it is none that refuses. `reclaim` may end a transfer that waits for nothing when there are as many as
-    /// may be.
+    /// may be. A server that has too much to do is asked again later, by fewer at once, within the time that it may be silent.
     pub(crate) async fn ask(&self, ask: &Ask<'_>, reclaim: impl Fn() -> bool) -> Result<Answer, Fault> {
+        let pool = if ask.is_beside { &self.beside } else { &self.pool };
         let limit = self.options.timeout;
-        let lease = self.pool.lease(limit, |()| true, reclaim, || async { Ok(()) }).await?;
-        let response = self.outage.connect(limit, || self.send(ask)).await.map_err(Fault::Lost)??;
-        let field = |name: &str| response.headers().get(name)?.to_str().ok();
-        let (status, told) = (response.status(), Told::by(field));
-        if status.is_success() {
-            return Ok(Answer { response, told, _lease: lease });
+        let lease = pool.lease(limit, |()| true, reclaim, || async { Ok(()) }).await?;
+        let (until, mut pause) = (Instant::now() + limit, BUSY_PAUSES[0]);
+        loop {
+            let refused = match self.ask_once(ask).await? {
+                Ok((response, told)) => return Ok(Answer { response, told, _lease: lease }),
+                Err(refused) => refused,
+            };
+            let wait = refused.busy.map(|told| told.unwrap_or(pause).max(pause));
+            let left = until.saturating_duration_since(Instant::now());
+            let Some(wait) = wait.filter(|wait| is_safe(&ask.method) && *wait < left) else {
+                return Err(Fault::Refused(refused));
+            };
+            pool.narrow();
+            sleep(wait).await;
+            pause = (pause * 2).min(BUSY_PAUSES[1]);
         }
-        Err(Fault::Refused(self.refused(ask.method.clone(), &response)))
+    }
+
+    /// Asks without waiting for a connection, or for a server that has too much to do: the answer, or the refusal.
+    pub(crate) async fn ask_once(&self, ask: &Ask<'_>) -> Result<Result<(Response, Told), Refused>, Fault> {
+        let dial = || self.send(ask);
+        let response = self.outage.connect(self.options.timeout, dial).await.map_err(Fault::Lost)??;
+        let field = |name: &str| response.headers().get(name)?.to_str().ok();
+        let told = Told::by(response.url().path().as_bytes(), field);
+        match response.status().is_success() {
+            true => Ok(Ok((response, told))),
+            false => Ok(Err(self.refused(ask.method.clone(), &response))),
+        }
     }
 
     fn refused(&self, method: Method, response: &Response) -> Refused {
@@ -181,18 +214,22 @@ impl Web {
         let place = response.headers().get(LOCATION).filter(|_| status.is_redirection());
         let place = place.and_then(|place| asked.join(place.to_str().ok()?).ok());
         let wants_slash = place.as_ref().is_some_and(|place| is_with_slash(place, asked));
+        let later =
+            |value: &HeaderValue| Some(Duration::from_secs(value.to_str().ok()?.trim().parse().ok()?));
+        let is_busy = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+        let busy = is_busy.then(|| response.headers().get(RETRY_AFTER).and_then(later));
         let advice = match place {
             Some(place) if !wants_slash => {
                 format!("; it leads to {}: name that place", quoted(shown(place).as_bytes()))
             }
             _ => self.advice(status),
         };
-        Refused { method, status, wants_slash, advice }
+        Refused { method, status, wants_slash, busy, advice }
     }
 
     /// Sends a request. The outer error is one of connecting, after which the server may be tried again.
     async fn send(&self, ask: &Ask<'_>) -> Result<Result<Response, Fault>> {
-        let Ask { method, url, range, fields, content } = ask;
+        let Ask { method, url, range, fields, content, .. } = ask;
         // Content that is compressed on the way has another size, and no ranges.
         let mut request =
             self.client.request(method.clone(), Url::clone(url)).header(ACCEPT_ENCODING, "identity");
@@ -206,10 +243,10 @@ impl Web {
             request = request.basic_auth(&self.login.user, Some(self.login.password.reveal()));
         }
         let (request, progress) = content.put_into(request);
-        let mut sent = pin!(async { Ok::<_, Error>(request.send().await) });
+        let mut sent = pin!(request.send());
         let answer = loop {
             let before = progress.load(Ordering::Relaxed);
-            let answer = within(self.options.timeout, "waiting for an answer", sent.as_mut()).await;
+            let answer = timeout(self.options.timeout, sent.as_mut()).await;
             if answer.is_ok() || progress.load(Ordering::Relaxed) == before {
                 break answer;
             }
@@ -217,13 +254,19 @@ impl Web {
         let error = match answer {
             Ok(Ok(response)) => return Ok(Ok(response)),
             Ok(Err(error)) => error,
-            Err(error) => return Ok(Err(Fault::Lost(error))),
+            Err(_) => return Ok(Err(Fault::Lost(self.silent("answer")))),
         };
         match error.is_redirect() {
             true => Ok(Err(Fault::Known(self.tls.why_lost(&error)))),
             false if error.is_connect() => Err(self.why(&error)),
             false => Ok(Err(Fault::Lost(self.why(&error)))),
         }
+    }
+
+    /// The error for a server of which nothing came for as long as it may be silent.
+    pub(crate) fn silent(&self, what: &str) -> Error {
+        let (place, seconds) = (self.shown(), self.options.timeout.as_secs_f32());
+        Errno::ETIMEDOUT.because(format!("{place}: no {what} within {seconds} s"))
     }
 
     /// Why a request came to nothing.
@@ -308,7 +351,11 @@ pub(crate) fn stay(attempt: Attempt<'_>) -> Action {
 
 /// What a file of this size is, as the answer says.
 pub(crate) fn version(told: &Told, size: Option<u64>) -> Version {
-    Version { size, modified: told.modified, tag: told.tag.as_deref().map(tag_hash) }
+    let mut tag = told.tag.as_deref().map(tag_hash);
+    if let Some(coding) = &told.coding {
+        tag = Some(hash(&[coding.as_bytes(), &tag.unwrap_or_default().to_le_bytes()]));
+    }
+    Version { size, modified: told.modified, tag }
 }
 
 /// Servers give a weak tag to what was changed just now, and the same as a strong one later.
@@ -319,6 +366,11 @@ pub(crate) fn tag_hash(tag: &str) -> u64 {
 /// The error for content that is not what was asked for.
 pub(crate) fn unfit(unfit: Unfit) -> Error {
     Errno::EIO.because(unfit.to_string())
+}
+
+/// Whether a request changes nothing (RFC 9110, 9.2.1), so that it can be made again.
+fn is_safe(method: &Method) -> bool {
+    matches!(method.as_str(), "GET" | "HEAD" | "PROPFIND")
 }
 
 /// Whether the environment has something under this name.

@@ -53,9 +53,18 @@ impl DavHost {
 
     /// What the server says of what is at a path, with `depth` 1 also of what is in it.
     async fn find(&self, path: &[u8], depth: &str, what: &'static str) -> Result<Multistatus, Fault> {
+        self.find_as(path, (depth, what), false).await
+    }
+
+    async fn find_as(
+        &self,
+        path: &[u8],
+        (depth, what): (&str, &'static str),
+        is_beside: bool,
+    ) -> Result<Multistatus, Fault> {
         let url = self.url(path);
-        let fields = vec![("depth", depth.to_owned())];
-        let ask = Ask { fields, content: Content::Xml(what), ..Ask::new(method("PROPFIND"), &url) };
+        let (fields, content) = (vec![("depth", depth.to_owned())], Content::Xml(what));
+        let ask = Ask { fields, content, is_beside, ..Ask::new(method("PROPFIND"), &url) };
         let mut answer = match self.http.ask(ask.clone()).await {
             Err(Fault::Refused(refused)) if refused.wants_slash => {
                 let url = &self.url(&with_slash(path));
@@ -81,11 +90,7 @@ impl DavHost {
     }
 
     async fn member(&self, path: &[u8], what: &'static str) -> Result<Member, Fault> {
-        let Multistatus { own, odd, .. } = self.find(path, "0", what).await?;
-        own.ok_or_else(|| {
-            let why = format!("the server was asked about a path and tells of '{}'", odd.unwrap_or_default());
-            Errno::EPROTO.because(why).into()
-        })
+        own(self.find(path, "0", what).await?)
     }
 
     /// Begins to read a file whose version is known from listing it only: before and afterwards it is the same.
@@ -98,9 +103,9 @@ impl DavHost {
         Ok(begun)
     }
 
-    /// Fails when a file is another one by now, which is a loss: it is asked for again.
+    /// Fails when a file is another one by now, which is a loss: it is asked for again. The file is being received meanwhile.
     async fn check_still(&self, path: &[u8], listed: Version) -> Result<(), Fault> {
-        if version(&self.member(path, PROPERTIES).await?) == listed {
+        if version(&own(self.find_as(path, ("0", PROPERTIES), true).await?)?) == listed {
             return Ok(());
         }
         Err(Fault::Lost(Errno::EIO.because("the file was changed at the server while it was read")))
@@ -130,7 +135,7 @@ impl DavHost {
             None => Ok(()),
             Some(status) => {
                 let advice = ", of something in it: a part may be done".to_owned();
-                Err(Fault::Refused(Refused { method, status, wants_slash: false, advice }))
+                Err(Fault::Refused(Refused { method, status, wants_slash: false, busy: None, advice }))
             }
         }
     }
@@ -397,9 +402,18 @@ impl FileServer for DavHost {
     }
 }
 
+/// What an answer says of the resource that was asked about.
+fn own(answer: Multistatus) -> Result<Member, Fault> {
+    answer.own.ok_or_else(|| {
+        let odd = answer.odd.unwrap_or_default();
+        let why = format!("the server was asked about a path and tells of '{odd}'");
+        Errno::EPROTO.because(why).into()
+    })
+}
+
 fn no_webdav(status: StatusCode) -> Error {
     let why = format!(
-        "the server has no WebDAV at this place: it answers PROPFIND with {status}; http:// and https:// read what is there"
+        "the server has no WebDAV at this place: it answers PROPFIND with {status}; dav://HOST/PATH names a directory where it has (run --map /NAME=dav://HOST/PATH), and http:// and https:// read what is there"
     );
     Errno::EOPNOTSUPP.because(why)
 }

@@ -6,12 +6,13 @@ use bytes::{Bytes, BytesMut};
 use outrigger_core::{Errno, FileKind, Parallel, Result, lock};
 use outrigger_proto_http::{Index, Indexed, Part, Unfit, Url};
 use outrigger_toolkit_remote::{
-    Begun, FileServer, Found, Listing, Parts, Readings, Refusal, Version, repeated, within,
+    Begun, FileServer, Found, Listing, Parts, Readings, Refusal, Version, repeated,
 };
 use reqwest::header::TRANSFER_ENCODING;
 use reqwest::{Method, StatusCode, Version as HttpVersion};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use tokio::time::timeout;
 
 /// What a name of an index page takes in memory beside its text, in bytes: what it says, twice while names are put in order.
 pub(crate) const ENTRY: usize = 448;
@@ -71,12 +72,12 @@ impl Host {
     }
 
     pub(crate) async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Fault> {
-        self.web.ask(&ask, || self.readings.end_one()).await
+        self.web.ask(&ask, || !ask.is_beside && self.readings.end_one()).await
     }
 
     /// Whether the server can be reached, whatever it says.
     pub(crate) async fn reach(&self) -> Result<()> {
-        match self.ask(Ask::new(Method::HEAD, &self.web.url(b"/"))).await {
+        match self.web.ask_once(&Ask::new(Method::HEAD, &self.web.url(b"/"))).await {
             Err(Fault::Lost(error)) => Err(error),
             _ => Ok(()),
         }
@@ -85,13 +86,13 @@ impl Host {
     pub(crate) async fn look(&self, path: &[u8]) -> Result<Found, Fault> {
         let url = self.web.url(path);
         let asked = self.ask(Ask::new(Method::HEAD, &url)).await;
-        let is_dir = match &asked {
-            Ok(answer) => answer.response.url().path().ends_with('/'),
-            Err(fault) => matches!(fault, Fault::Refused(refused) if refused.wants_slash),
-        };
-        let told = match asked {
-            _ if is_dir => return Ok(Found::new(FileKind::Directory)),
-            Ok(Answer { told, .. }) => Some(told),
+        // With the answer its connection is given back, which may be needed for the next question.
+        let told = match asked.map(|answer| (answer.response.url().path().ends_with('/'), answer.told)) {
+            Ok((true, _)) => return Ok(Found::new(FileKind::Directory)),
+            Ok((false, told)) => Some(told),
+            Err(Fault::Refused(refused)) if refused.wants_slash => {
+                return Ok(Found::new(FileKind::Directory));
+            }
             Err(Fault::Refused(refused)) if refused.is_unknown() => None,
             Err(Fault::Refused(refused)) if refused.error().errno == Errno::ENOENT => {
                 return self.look_with_slash(url, refused).await;
@@ -180,8 +181,10 @@ impl Host {
 
     /// What comes next of the content of an answer; `None` at its end.
     async fn piece(&self, answer: &mut Answer) -> Result<Option<Bytes>, Fault> {
-        let piece = async { answer.response.chunk().await.map_err(|error| self.web.why(&error)) };
-        within(self.web.options.timeout, "receiving", piece).await.map_err(Fault::Lost)
+        match timeout(self.web.options.timeout, answer.response.chunk()).await {
+            Ok(piece) => piece.map_err(|error| Fault::Lost(self.web.why(&error))),
+            Err(_) => Err(Fault::Lost(self.web.silent("more of an answer"))),
+        }
     }
 
     async fn begin_once(&self, path: &[u8], offset: u64) -> Result<Begun<Transfer>, Fault> {
@@ -189,6 +192,15 @@ impl Host {
         let answer = match self.ask(Ask::part(&url, range)).await {
             Err(Fault::Refused(refused)) if refused.status == StatusCode::RANGE_NOT_SATISFIABLE => {
                 return self.begin_at_end(&url, offset).await;
+            }
+            // Some servers (webfsd) refuse a part that would reach beyond the end of the file.
+            Err(Fault::Refused(refused)) if refused.status == StatusCode::BAD_REQUEST => {
+                let size = self.ask(Ask::new(Method::HEAD, &url)).await?.told.size();
+                match size {
+                    Some(size) if size <= offset => return self.begin_at_end(&url, offset).await,
+                    Some(size) if size <= range.1 => self.ask(Ask::part(&url, (offset, size - 1))).await?,
+                    _ => return Err(Fault::Refused(refused)),
+                }
             }
             answer => answer?,
         };

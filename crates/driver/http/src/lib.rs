@@ -48,6 +48,9 @@
 //! * A file whose length the server does not tell, as some that programs make, is `EOPNOTSUPP`: with a size of 0 it would read as empty.
 //! * Queries cannot be asked for: `?` is a character of a name.
 //! * 401 and 403 are `EACCES`, 404 and 410 `ENOENT`, 429 and 503 `EAGAIN`, and all other refusals `EIO`; the reason has the status.
+//!   What changes nothing is asked again before after 429 and 503, as `Retry-After` says, within `timeout=` and over fewer connections.
+//! * Content that was compressed on the way is an error. A file that is stored so, as its name or type says and `Content-Encoding` too
+//!   (Apache's `AddEncoding x-gzip .gz`), is read as it is if the server sends parts of it; its coding counts as part of its version.
 //!
 //! # WebDAV
 //!
@@ -71,7 +74,8 @@
 //! * After PUT the server is asked for the size: less than was sent, or nothing, is `EIO`, and so is 202 (Accepted) to any change. A PUT
 //!   that breaks off may leave the old file, as with Apache, nginx and lighttpd, or the beginning of the new one, as with WsgiDAV.
 //! * A file that is cached is asked about when it is opened, and cached content is that of one tag.
-//! * A server that tells no version with content (lighttpd without types) is asked for it by PROPFIND before and after each part.
+//! * A server that tells no version with content (lighttpd without types) is asked for it by PROPFIND before and after each part begins, over
+//!   one connection more than `connections=`: those that are receiving parts may have all of them.
 //! * When the answer to PUT is lost, the server's file is compared with what was sent, and sent again if it is another one. Other changes are
 //!   not made again: `EIO`.
 //! * The server removes and replaces directories with all that is in them. So one is listed before it is removed (`ENOTEMPTY`), and MOVE

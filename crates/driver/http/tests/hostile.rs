@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 use support::{client, content, names, read, walk};
 
 const SIZE: usize = 1_000_000;
@@ -24,6 +25,11 @@ struct Asked {
 impl Asked {
     fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    /// The last byte asked for, wherever the file ends.
+    fn last_asked(&self) -> Option<usize> {
+        self.field("range")?.rsplit('-').next()?.parse().ok()
     }
 
     /// The first and the last byte asked for.
@@ -69,8 +75,9 @@ fn converse(stream: TcpStream, all: &Mutex<Vec<Asked>>) -> Option<()> {
         let (method, path) = (words.next()?, words.next()?);
         let asked = Asked { method, path, fields: head[1..].to_vec() };
         lock(all).push(asked.clone());
-        let count =
-            lock(all).iter().filter(|before| before.path == asked.path && before.method == "GET").count();
+        let is_like =
+            |before: &&Asked| before.path == asked.path && (before.method == "GET" || asked.path == "/busy");
+        let count = lock(all).iter().filter(is_like).count();
         answer(&mut stream, &asked, count)?;
     }
 }
@@ -95,8 +102,58 @@ fn send_part(stream: &mut TcpStream, asked: &Asked, head: &str) -> Option<()> {
 const PART: &str =
     "206 Partial Content|Content-Length: COUNT|Content-Range: bytes FIRST-LAST/1000000|ETag: \"1\"";
 
+/// Servers that there are: what they answer; the outer `None` for another path.
+fn peculiar(stream: &mut TcpStream, asked: &Asked, count: usize) -> Option<Option<()>> {
+    let coded = |coding: &str| format!("{PART}|Accept-Ranges: bytes|Content-Encoding: {coding}");
+    let is_head = asked.method == "HEAD";
+    let whole = |more: &str| format!("200 OK|Content-Length: {SIZE}|ETag: \"1\"{more}");
+    Some(match asked.path.as_str() {
+        "/mute" => Some(()),
+        "/untold-size" if is_head => send(stream, asked, "200 OK", b""),
+        "/untold-size" => send_part(stream, asked, PART),
+        "/busy" if count <= 3 => send(stream, asked, "503 Busy|Content-Length: 0|Retry-After: 0", b""),
+        "/busy-for-long" => {
+            send(stream, asked, &format!("429 Too Many|Content-Length: 0|Retry-After: {}", u64::MAX), b"")
+        }
+        "/busy" if is_head => send(stream, asked, &whole(""), b""),
+        "/busy" => send_part(stream, asked, PART),
+        "/stored.tar.gz" | "/flips.gz" if is_head => {
+            send(stream, asked, &whole("|Accept-Ranges: bytes|Content-Encoding: x-gzip"), b"")
+        }
+        "/stored.tar.gz" => send_part(stream, asked, &coded("x-gzip")),
+        "/flips.gz" if count == 1 => send_part(stream, asked, &coded("x-gzip")),
+        "/flips.gz" => send_part(stream, asked, PART),
+        // As webfsd.
+        "/strict" if is_head => send(stream, asked, &whole(""), b""),
+        "/strict" if asked.last_asked().is_some_and(|last| last >= SIZE) => {
+            send(stream, asked, "400 Bad Request|Content-Length: 0", b"")
+        }
+        "/strict" => send_part(stream, asked, PART),
+        "/listed/" if count == 1 => {
+            page(stream, asked, "<a href=\"good\">g</a><a href=\"missing\">m</a><a href=\"brief\">b</a>")
+        }
+        "/listed/" => page(stream, asked, "<a href=\"good\">g</a><a href=\"missing\">m</a>"),
+        "/listed/good" => send(stream, asked, &whole(""), b""),
+        "/continue" => {
+            while stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").is_ok() {}
+            None
+        }
+        "/trickle" => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nX-More: ").ok()?;
+            while stream.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(100));
+            }
+            None
+        }
+        _ => return None,
+    })
+}
+
 /// Answers as the path says; `None` ends the connection. `count` is how often its content was asked for.
 fn answer(stream: &mut TcpStream, asked: &Asked, count: usize) -> Option<()> {
+    if let Some(answered) = peculiar(stream, asked, count) {
+        return answered;
+    }
     let path = asked.path.as_str();
     match path {
         "/good" | "/cut-once" | "/changing" | "/short" | "/elsewhere-in-it" | "/no-total" | "/longer"
@@ -145,7 +202,7 @@ fn answer(stream: &mut TcpStream, asked: &Asked, count: usize) -> Option<()> {
                 .and(None)
         }
         "/closed/" => {
-            let page = b"<html><a href=x>x</a></HTML>\n<!-- a comment -->\n";
+            let page = b"<html><a href=..>up</a></HTML>\n<!-- a comment -->\n";
             send(stream, asked, "200 OK|Content-Type: text/html|Connection: close", page).and(None)
         }
         "/text/" => send(stream, asked, "200 OK|Content-Type: text/plain|Content-Length: 1", b"x"),
@@ -159,7 +216,6 @@ fn answer(stream: &mut TcpStream, asked: &Asked, count: usize) -> Option<()> {
             while stream.write_all(&b"X-More: and more\r\n".repeat(1000)).is_ok() {}
             None
         }
-        "/mute" => Some(()),
         "/" => send(stream, asked, "200 OK|Content-Length: 0", b""),
         _ => leads(stream, asked),
     }
@@ -177,7 +233,11 @@ fn leads(stream: &mut TcpStream, asked: &Asked) -> Option<()> {
         "/on" => format!("302 Found|Location: /on/{}|Content-Length: 0", number + 1),
         "/port" => format!("302 Found|Location: http://127.0.0.1:{number}/good|Content-Length: 0"),
         "/status" => format!("{number} Refused|Content-Length: 0"),
-        _ if matches!(asked.path.as_str(), "/names" | "/index-cut" | "/closed" | "/text" | "/endless") => {
+        _ if matches!(
+            asked.path.as_str(),
+            "/names" | "/listed" | "/index-cut" | "/closed" | "/text" | "/endless"
+        ) =>
+        {
             format!("301 Moved|Location: {}/|Content-Length: 0", asked.path)
         }
         _ => "404 Not Found|Content-Length: 0".to_owned(),
@@ -214,7 +274,7 @@ fn content_that_is_not_what_was_asked_for_is_an_error_that_says_so() {
 #[test]
 fn refusals_have_their_errno_and_name_the_status() {
     let server = Server::start();
-    let client = server.client(&[]);
+    let client = server.client(&[("timeout", "1")]);
     for (status, errno) in [
         (401, Errno::EACCES),
         (403, Errno::EACCES),
@@ -271,8 +331,58 @@ fn an_index_that_ends_with_the_connection_is_whole_only_if_the_page_has_its_end(
 fn servers_that_stop_answering_or_never_end_cost_a_deadline() {
     let server = Server::start();
     let client = server.client(&[("timeout", "1")]);
-    assert_eq!(errno(walk(&client, "/mute")), Errno::ETIMEDOUT);
+    let why = format!("http://127.0.0.1:{}: no answer within 1 s", server.port);
+    for path in ["/mute", "/continue", "/trickle"] {
+        let error = walk(&client, path).expect_err("no answer");
+        assert!(error.errno == Errno::ETIMEDOUT && error.to_string().contains(&why), "{path}: {error}");
+    }
     assert_eq!(errno(walk(&client, "/endless-head")), Errno::EIO);
     let file = walk(&client, "/stall").expect("a file").open(OpenFlags::empty()).expect("opened");
     assert_eq!(errno(file.read_at(0, 100)), Errno::ETIMEDOUT);
+}
+
+#[test]
+fn a_question_about_a_file_does_not_wait_for_the_connection_that_the_first_answer_has() {
+    let server = Server::start();
+    let client = server.client(&[("connections", "1"), ("timeout", "2")]);
+    assert!(read(&client, "/untold-size").expect("read") == content(SIZE));
+}
+
+#[test]
+fn a_server_that_has_too_much_to_do_is_asked_again() {
+    let server = Server::start();
+    let client = server.client(&[]);
+    assert!(read(&client, "/busy").expect("read") == content(SIZE));
+    assert_eq!(errno(walk(&client, "/busy-for-long")), Errno::EAGAIN, "not within the time limit");
+}
+
+#[test]
+fn a_file_that_is_stored_compressed_is_read_as_it_is_and_not_in_two_codings() {
+    let server = Server::start();
+    let client = server.client(&[]);
+    assert!(read(&client, "/stored.tar.gz").expect("read") == content(SIZE));
+    let error = read(&client, "/flips.gz").expect_err("another one");
+    assert_eq!(error.errno, Errno::ESTALE, "{error}");
+}
+
+#[test]
+fn a_file_is_read_from_a_server_that_refuses_parts_beyond_its_end() {
+    let server = Server::start();
+    let client = server.client(&[]);
+    assert!(read(&client, "/strict").expect("read") == content(SIZE));
+    let file = walk(&client, "/strict").expect("a file").open(OpenFlags::empty()).expect("opened");
+    assert!(file.read_at(999_000, 5000).expect("read") == content(SIZE)[999_000..]);
+    assert_eq!(file.read_at(SIZE as u64, 10).expect("the end"), b""[..]);
+}
+
+#[test]
+fn what_an_index_lists_and_the_server_does_not_have_is_an_error_and_what_was_removed_is_none() {
+    let server = Server::start();
+    let client = server.client(&[]);
+    let listed: Vec<_> = walk(&client, "/listed").expect("a directory").entries().expect("listed").collect();
+    let good = listed.iter().filter(|entry| entry.is_ok()).count();
+    let missing: Vec<_> = listed.iter().filter_map(|entry| entry.as_ref().err()).collect();
+    let [missing] = &missing[..] else { panic!("{missing:?}") };
+    assert_eq!((good, missing.error.errno), (1, Errno::ENOENT));
+    assert_eq!(missing.name.as_ref().map(ToString::to_string), Some("missing".into()));
 }

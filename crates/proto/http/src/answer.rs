@@ -17,8 +17,10 @@ pub struct Told {
     pub media_type: String,
     /// Which part of the file follows.
     pub range: Option<ContentRange>,
-    /// Whether the content follows as it is, not compressed.
+    /// Whether the content follows as the file has it.
     pub is_plain: bool,
+    /// By what the server says that the file itself is compressed.
+    pub coding: Option<String>,
 }
 
 /// A part of a file that follows an answer.
@@ -73,17 +75,28 @@ impl fmt::Display for Unfit {
 impl std::error::Error for Unfit {}
 
 impl Told {
-    /// By the fields of an answer, whose names are asked for in lower case.
-    pub fn by<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Self {
+    /// By the fields of an answer about what is at `path`, whose names are asked for in lower case.
+    ///
+    /// Some servers say `Content-Encoding: x-gzip` of a file that is stored so, as Apache with `AddEncoding`. This is told from a file that is
+    /// compressed on the way by its name or type, and since the server sends parts of it and tells its length.
+    pub fn by<'a>(path: &[u8], field: impl Fn(&str) -> Option<&'a str>) -> Self {
         let number =
             |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+        let coding = field("content-encoding").map(str::trim).map(str::to_ascii_lowercase);
+        let coding = coding.filter(|coding| !matches!(&coding[..], "" | "identity"));
+        let length = field("content-length").and_then(number);
+        let media_type = field("content-type").unwrap_or_default().to_ascii_lowercase();
+        let range = field("content-range").and_then(ContentRange::parse);
+        let has_parts = range.is_some() || field("accept-ranges").is_some_and(|unit| unit.trim() == "bytes");
+        let is_stored = |coding: &String| has_parts && length.is_some() && fits(coding, path, &media_type);
         Told {
-            length: field("content-length").and_then(number),
+            is_plain: coding.as_ref().is_none_or(is_stored),
+            coding,
+            length,
             modified: field("last-modified").and_then(http_date),
             tag: field("etag").map(str::to_owned),
-            media_type: field("content-type").unwrap_or_default().to_ascii_lowercase(),
-            range: field("content-range").and_then(ContentRange::parse),
-            is_plain: field("content-encoding").is_none_or(|coding| coding.eq_ignore_ascii_case("identity")),
+            media_type,
+            range,
         }
     }
 
@@ -109,6 +122,25 @@ impl Told {
     }
 }
 
+/// Whether a file of this name or type is compressed in this way.
+fn fits(coding: &str, path: &[u8], media_type: &str) -> bool {
+    let (endings, types): (&[&str], &[&str]) = match coding.strip_prefix("x-").unwrap_or(coding) {
+        "gzip" => (&["gz", "tgz", "taz", "svgz", "z"], &["gzip", "gtar", "tgz"]),
+        "compress" => (&["z", "taz"], &["compress"]),
+        "bzip2" => (&["bz2", "tbz", "tbz2"], &["bzip2", "bzip"]),
+        "xz" => (&["xz", "txz"], &["xz"]),
+        "zstd" => (&["zst", "tzst"], &["zstd"]),
+        "br" => (&["br"], &[]),
+        _ => return false,
+    };
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let ending = name.iter().rposition(|&byte| byte == b'.').map_or(&b""[..], |dot| &name[dot + 1..]);
+    let kind = media_type.split(';').next().unwrap_or_default().trim().strip_prefix("application/");
+    let kind = kind.map(|kind| kind.strip_prefix("x-").unwrap_or(kind));
+    endings.iter().any(|known| ending.eq_ignore_ascii_case(known.as_bytes()))
+        || kind.is_some_and(|kind| types.contains(&kind))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +148,7 @@ mod tests {
     #[test]
     fn a_part_is_the_one_that_was_asked_for_or_an_error() {
         let told = |range: &'static str, length: &'static str, coding: Option<&'static str>| {
-            Told::by(|name| match name {
+            Told::by(b"/f", |name| match name {
                 "content-range" => Some(range),
                 "content-length" => Some(length),
                 "content-encoding" => coding,
@@ -134,5 +166,35 @@ mod tests {
             assert_eq!(told(odd, "5", None).part((5, 9)), Err(Unfit::Unknown), "{odd}");
         }
         assert_eq!((told("", "7", None).size(), told("", "7", Some("gzip")).size()), (Some(7), None));
+    }
+
+    #[test]
+    fn a_file_that_is_stored_compressed_is_told_from_one_that_is_compressed_on_the_way() {
+        let size = |path: &str, coding: &'static str, kind: &'static str, ranges: Option<&'static str>| {
+            let field = |name: &str| match name {
+                "content-encoding" => Some(coding),
+                "content-type" => Some(kind),
+                "content-length" => Some("7"),
+                "accept-ranges" => ranges,
+                _ => None,
+            };
+            Told::by(path.as_bytes(), field).size()
+        };
+        let (html, bytes) = ("text/html", Some("bytes"));
+        for (path, coding) in [
+            ("/a.tar.gz", "x-gzip"),
+            ("/a.tgz", "gzip"),
+            ("/a.Z", "x-compress"),
+            ("/a.bz2", "x-bzip2"),
+            ("/a.zst", "zstd"),
+            ("/a.br", "br"),
+        ] {
+            assert_eq!(size(path, coding, html, bytes), Some(7), "{path}");
+            assert_eq!(size(path, coding, html, None), None, "{path}");
+            assert_eq!(size("/a.gz/a.txt", coding, html, bytes), None, "{path}");
+        }
+        assert_eq!(size("/download", "gzip", "application/x-gzip", bytes), Some(7));
+        assert_eq!(size("/a.gz", "br", html, bytes), None);
+        assert_eq!(size("/a.gz", "gzip, br", html, bytes), None);
     }
 }

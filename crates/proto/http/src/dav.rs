@@ -140,7 +140,7 @@ fn meaning(xml: &NsReader<&[u8]>, start: &BytesStart<'_>) -> &'static str {
 fn character(reference: &BytesRef<'_>) -> Result<char, NoMultistatus> {
     let by_number = reference.resolve_char_ref()?;
     let name = reference.decode().map_err(quick_xml::Error::from)?;
-    let by_name = || quick_xml::escape::resolve_predefined_entity(&name)?.chars().next();
+    let by_name = || quick_xml::escape::resolve_xml_entity(&name)?.chars().next();
     by_number.or_else(by_name).ok_or_else(|| broken("it has an entity that XML does not define"))
 }
 

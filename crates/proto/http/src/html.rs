@@ -94,17 +94,17 @@ impl Iterator for Links<'_> {
     }
 }
 
-/// With character references replaced: those by number, and the five that every server writes.
+/// With character references replaced: those by number, and the names of HTML.
 fn unescaped(text: &[u8]) -> Vec<u8> {
-    const LONGEST: usize = 10;
+    const LONGEST: usize = 32;
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
         let end = tail.iter().take(LONGEST).position(|&byte| byte == b';');
-        let found = end.filter(|_| byte == b'&').and_then(|end| Some((end, character(&tail[..end])?)));
+        let found = end.filter(|_| byte == b'&').and_then(|end| Some((end, characters(&tail[..end])?)));
         match found {
-            Some((end, char)) => {
-                out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+            Some((end, meant)) => {
+                out.extend_from_slice(meant.as_bytes());
                 rest = &tail[end + 1..];
             }
             None => {
@@ -116,28 +116,29 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The character that a reference means, without its `&` and `;`.
-fn character(name: &[u8]) -> Option<char> {
+/// What a reference means, without its `&` and `;`.
+fn characters(name: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(name).ok()?;
-    match text {
-        "amp" => return Some('&'),
-        "lt" => return Some('<'),
-        "gt" => return Some('>'),
-        "quot" => return Some('"'),
-        "apos" => return Some('\''),
-        _ => {}
-    }
-    let number = text.strip_prefix('#')?;
+    let Some(number) = text.strip_prefix('#') else {
+        return quick_xml::escape::resolve_html5_entity(text).map(str::to_owned);
+    };
     let code = match number.strip_prefix(['x', 'X']) {
         Some(hex) => u32::from_str_radix(hex, 16),
         None => number.parse(),
     };
-    char::from_u32(code.ok()?)
+    char::from_u32(code.ok()?).map(String::from)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn named_characters_are_those_of_html() {
+        let page = br#"<a href="caf&eacute;&nbsp;&copy;&Auml;&amp;&bad;&fjlig;">1</a>"#;
+        let links: Vec<_> = Links::of(page).map(|link| String::from_utf8_lossy(&link).into_owned()).collect();
+        assert_eq!(links, ["caf\u{e9}\u{a0}\u{a9}\u{c4}&&bad;fj"]);
+    }
 
     #[test]
     fn links_are_found_however_they_are_written() {

@@ -159,6 +159,15 @@ impl Server {
                     ["/dir-names/", "/dir-names/..%2f..%2fetc", "/dir-names/good", "//other/dir-names/x"];
                 Some(multistatus(&odd.map(|href| resource(href, None)).concat()))
             }
+            ("PROPFIND", "/dir-listed/") => Some(multistatus(
+                &[
+                    resource(path, None),
+                    resource("/dir-listed/file", Some(3)),
+                    failed("/dir-listed/x-404", 404),
+                ]
+                .concat(),
+            )),
+            ("PROPFIND", "/dir-listed/x-404") => plain(404),
             ("PROPFIND", "/away") => {
                 Some((302, "Location: http://u:p@127.0.0.2/?secret\r\n".into(), Vec::new()))
             }
@@ -256,6 +265,7 @@ fn answers_that_make_no_sense_are_errors_and_no_files() {
     let (_server, client) = start(&[("max_listing", "1m"), ("timeout", "20")]);
     for (path, errno, why) in [
         ("/html", Errno::EOPNOTSUPP, "no WebDAV at this place"),
+        ("/html", Errno::EOPNOTSUPP, "run --map /NAME=dav://HOST/PATH"),
         ("/bomb", Errno::EPROTO, "document type"),
         ("/other", Errno::EPROTO, "http://other/other"),
         ("/away", Errno::EIO, "it leads to http://127.0.0.2/"),
@@ -349,6 +359,20 @@ fn content_of_two_versions_is_not_mixed_where_reading_tells_none() {
     let read = file.read_at(700_000, 10);
     assert!(read.as_ref().is_err_and(|error| error.errno == Errno::ESTALE), "{read:?}");
     assert_eq!(open().read_at(700_000, 10).expect("read"), b"bbbbbbbbbb"[..]);
+}
+
+#[test]
+fn a_file_of_which_only_listing_tells_the_version_is_read_by_all_connections_at_once() {
+    let (server, client) = start(&[("connections", "1"), ("timeout", "2")]);
+    lock(&server.files).insert("/untold".to_owned(), vec![b'a'; 3 << 20]);
+    assert!(read(&client, "/untold").expect("read") == vec![b'a'; 3 << 20]);
+}
+
+#[test]
+fn a_member_of_which_the_server_says_that_it_is_not_there_is_an_error() {
+    let (_server, client) = start(&[]);
+    let error = names(&client, "/dir-listed").expect_err("one is not there");
+    assert_eq!(error.errno, Errno::ENOENT, "{error}");
 }
 
 #[test]
