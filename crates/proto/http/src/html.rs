@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn named_characters_are_those_of_html() {
-        let page = br#"<a href="caf&eacute;&nbsp;&copy;&Auml;&amp;&bad;&fjlig;">1</a>"#;
+        let page = br#"<a href="caf&eacute;&nbsp;&copy;&Auml;&amp;&bad;">1</a>"#;
         let links: Vec<_> = Links::of(page).map(|link| String::from_utf8_lossy(&link).into_owned()).collect();
-        assert_eq!(links, ["caf\u{e9}\u{a0}\u{a9}\u{c4}&&bad;fj"]);
+        assert_eq!(links, ["caf\u{e9}\u{a0}\u{a9}\u{c4}&&bad;"]);
     }
 
     #[test]
