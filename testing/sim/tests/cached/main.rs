@@ -8,6 +8,7 @@ mod client;
 mod content;
 mod disk;
 mod later;
+mod lost;
 mod making;
 mod names;
 mod reopened;
