@@ -112,7 +112,11 @@ impl Place {
     /// The same in two steps, between which the file has both names.
     fn link_to_new(&self, to: &Place) -> io::Result<()> {
         match linkat(&self.dir, &*self.name, &to.dir, &*to.name, AtFlags::empty()) {
-            Ok(()) => self.remove(false).inspect_err(|_| drop(to.remove(false))),
+            Ok(()) => match self.remove(false) {
+                // A server may have done it at a former request, whose answer was lost.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed.inspect_err(|_| drop(to.remove(false))),
+            },
             // A directory has one name, and so has any file where there are no links.
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => match to.found()? {
                 Some(_) => Err(Errno::EXIST.into()),

@@ -296,21 +296,17 @@ impl File {
     ///
     /// # Errors
     /// A write error the tree had kept for later, or that it answers when the file is closed there.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
         let flushed = self.flush();
-        flushed.and(self.close_flushed())
+        flushed.and(self.release())
     }
 
-    /// Closes the file after [`File::flush`]; the result says whether the tree accepts what was written.
+    /// Gives the handle back, after [`File::flush`], once; nothing can be done by it from then on. The result says whether the tree accepts
+    /// what was written.
     ///
     /// # Errors
     /// Those that the tree answers when the file is closed there.
-    pub fn close_flushed(mut self) -> Result<()> {
-        self.release()
-    }
-
-    /// Gives the handle back.
-    fn release(&mut self) -> Result<()> {
+    pub fn release(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.open) {
             return Ok(());
         }

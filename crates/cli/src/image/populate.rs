@@ -16,6 +16,8 @@ const NEW: OpenFlags = OpenFlags::WRITE_ONLY.union(OpenFlags::EXCL);
 /// Files up to this size, in bytes, are made together with the others of their directory that come next: the process of the kernel
 /// code is asked once for all.
 const SMALL: u64 = 64 << 10;
+/// The smallest hole that file systems keep, in bytes.
+const BLOCK: usize = 4096;
 /// So many of them at most.
 const TOGETHER: usize = 64;
 
@@ -147,12 +149,13 @@ impl<'a> Populate<'a> {
     /// All of a small file; none when it is none, or that is not as much as was expected, or cannot be had.
     fn content(found: &Found) -> Option<Bytes> {
         let attr = &found.attr;
-        let is_dense = attr.blocks.saturating_mul(512) >= attr.size;
-        let is_small = attr.kind() == FileKind::Regular && attr.size <= SMALL && is_dense;
+        let is_small = attr.kind() == FileKind::Regular && attr.size <= SMALL;
         let source =
             (is_small && found.link.is_none()).then(|| found.inode.open(OpenFlags::empty()).ok())??;
-        // One more byte shows whether it has grown.
-        source.read_at(0, attr.size as usize + 1).ok().filter(|content| content.len() as u64 == attr.size)
+        // One more byte shows whether it has grown. Where there may be a hole is told by the content: how many blocks a file takes differs
+        // between file systems, and equal trees have equal images.
+        let is_whole = |content: &Bytes| content.len() as u64 == attr.size && !may_have_hole(content);
+        source.read_at(0, attr.size as usize + 1).ok().filter(is_whole)
     }
 
     /// Makes the small files.
@@ -189,6 +192,11 @@ impl<'a> Populate<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a block has nothing but zeroes.
+fn may_have_hole(content: &[u8]) -> bool {
+    content.chunks(BLOCK).any(|block| block.iter().all(|&byte| byte == 0))
 }
 
 impl Sink for Populate<'_> {

@@ -43,23 +43,11 @@ pub(crate) fn is_dying(thread: u32) -> bool {
     }
 }
 
-/// Whether all threads of a process are exiting, by a signal or by themselves.
-pub(crate) fn is_exiting(process: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return true };
-    threads.flatten().all(|thread| {
-        !fs::read_to_string(thread.path().join("status")).is_ok_and(|status| has_memory(&status))
-    })
-}
-
-/// Whether an exiting thread is one of this process.
-pub(crate) fn is_exiting_in(thread: u32, process: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{thread}/status"));
-    status.is_ok_and(|status| !has_memory(&status) && process_of(&status) == Some(process))
-}
-
-/// The process that the thread belongs to.
-fn process_of(status: &str) -> Option<u32> {
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+/// Whether the thread is exiting, by a signal or by itself, in a process of this group (setpgid(2)).
+pub(crate) fn is_exiting_in(thread: u32, group: u32) -> bool {
+    let about = |file: &str| fs::read_to_string(format!("/proc/{thread}/{file}"));
+    about("status").is_ok_and(|status| !has_memory(&status))
+        && about("stat").is_ok_and(|stat| field(&stat, 5) == Some(u64::from(group)))
 }
 
 /// Whether the thread has memory: one that is exiting gives that back before it closes its files (proc_pid_status(5)).
@@ -78,10 +66,15 @@ fn has_kill(status: &str) -> bool {
 /// Whether the thread is exiting because of a signal, from flags and exit code (proc_pid_stat(5)). One that ends by
 /// itself waits for its files like any other.
 fn was_killed(stat: &str) -> bool {
-    // The name in parentheses may contain anything; state is the first field after it, the third of all.
-    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
-    let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3)?.parse::<u64>().ok();
-    field(9).is_some_and(|flags| flags & EXITING != 0) && field(52).is_some_and(|code| code & SIGNAL != 0)
+    field(stat, 9).is_some_and(|flags| flags & EXITING != 0)
+        && field(stat, 52).is_some_and(|code| code & SIGNAL != 0)
+}
+
+/// A number of /proc/PID/stat, of which the state is the third field (proc_pid_stat(5)).
+fn field(stat: &str, number: usize) -> Option<u64> {
+    // The name in parentheses may contain anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_ascii_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -105,8 +98,10 @@ mod tests {
     fn a_thread_that_is_exiting_has_no_memory() {
         let own = fs::read_to_string("/proc/self/status").expect("the status");
         assert!(has_memory(&own) && !has_memory("Name:\tcat\nState:\tD (disk sleep)\nThreads:\t1\n"));
-        assert_eq!(process_of(&own), Some(std::process::id()));
-        assert!(!is_exiting(std::process::id()) && !is_exiting_in(std::process::id(), std::process::id()));
+        let group = rustix::process::getpgrp().as_raw_nonzero().get();
+        let stat = fs::read_to_string("/proc/self/stat").expect("the numbers");
+        assert_eq!(field(&stat, 5), u64::try_from(group).ok());
+        assert!(!is_exiting_in(std::process::id(), group.cast_unsigned()), "alive");
     }
 
     #[test]

@@ -4,7 +4,6 @@ use crate::answer::View;
 use crate::backing::{self, Backings, Notes};
 use crate::connection::Connection;
 use crate::device::Device;
-use crate::interrupt::is_exiting;
 use crate::mount::{MountError, Mounted};
 use crate::negotiate::Negotiated;
 use crate::notify::{Notifier, notifier};
@@ -303,12 +302,10 @@ impl Session {
         }
     }
 
-    /// Ends the exit of a process that waits until what it has written to open files has arrived, as the kernel interrupts that for nothing.
-    /// Does nothing to a process that is not exiting.
-    pub fn hurry_exit(&self, process: u32) {
-        if is_exiting(process) {
-            self.shared.slots.hurry(process);
-        }
+    /// Gives up what exiting programs of a group of processes (setpgid(2)) wait for now: that what they have written to an open file has
+    /// arrived. The kernel interrupts that for nothing.
+    pub fn hurry_exits(&self, group: u32) {
+        self.shared.slots.cancel_last(group);
     }
 
     /// Whether the kernel still has the connection, also when no reader has noticed its end yet.

@@ -3,7 +3,7 @@
 use crate::interrupt::{is_dying, is_exiting_in, is_interruptible, may_outlive_its_thread};
 use outrigger_core::{Cancel, Credentials, Cx, Node, lock};
 use outrigger_proto_fuse::{InHeader, UNIQUE_RESEND};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -69,9 +69,9 @@ impl About {
         is_interruptible(self.opcode) || self.cancel.heeds_signals() || (watched && is_dying(self.pid))
     }
 
-    /// Whether it is one of the last requests of this process, where 0 is none.
-    fn is_last_of(&self, process: u32) -> bool {
-        process != 0 && may_outlive_its_thread(self.opcode) && is_exiting_in(self.pid, process)
+    /// Whether it is one of the last requests of a thread of this group of processes.
+    fn is_last_in(&self, group: u32) -> bool {
+        may_outlive_its_thread(self.opcode) && is_exiting_in(self.pid, group)
     }
 }
 
@@ -126,8 +126,6 @@ impl Numbers {
 pub(crate) struct Slots {
     /// Whether programs that wait may be looked at.
     watched: bool,
-    /// The process whose exit waits for nothing.
-    hurried: AtomicU32,
     lives: Mutex<Vec<Arc<Live>>>,
     free: Mutex<Vec<Arc<Slot>>>,
     numbers: Mutex<Numbers>,
@@ -136,13 +134,17 @@ pub(crate) struct Slots {
 impl Slots {
     /// No slots yet. `watched`: whether programs that wait may be looked at.
     pub(crate) fn new(watched: bool) -> Self {
-        let (lives, free, numbers) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { watched, hurried: AtomicU32::new(0), lives, free, numbers }
+        Self { watched, lives: Mutex::default(), free: Mutex::default(), numbers: Mutex::default() }
     }
 
-    /// Gives up the last requests of an exiting process, with [`Slots::cancel_dying`].
-    pub(crate) fn hurry(&self, process: u32) {
-        self.hurried.store(process, Ordering::Release);
+    /// Gives up what exiting threads of a group of processes wait for.
+    pub(crate) fn cancel_last(&self, group: u32) {
+        for live in lock(&self.lives).iter() {
+            let about = lock(&live.about);
+            if live.request.load(Ordering::Acquire) != 0 && about.is_last_in(group) {
+                about.cancel.raise();
+            }
+        }
     }
 
     /// A free slot.
@@ -206,7 +208,7 @@ impl Slots {
     /// Gives up requests whose programs have begun to die after an ignored signal, or which are the last of a dying
     /// program, and those that have come to heed signals only after theirs. True while there are programs to look after.
     pub(crate) fn cancel_dying(&self) -> bool {
-        let (mut waiting, hurried) = (false, self.hurried.load(Ordering::Acquire));
+        let mut waiting = false;
         for live in lock(&self.lives).iter() {
             let about = lock(&live.about);
             let is_last = self.watched && may_outlive_its_thread(about.opcode);
@@ -216,7 +218,7 @@ impl Slots {
             {
                 continue;
             }
-            if about.is_given_up(self.watched) || about.is_last_of(hurried) {
+            if about.is_given_up(self.watched) {
                 about.cancel.raise();
             } else {
                 waiting = true;

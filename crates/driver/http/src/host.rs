@@ -332,8 +332,13 @@ fn ends(answer: &Answer) -> bool {
         || response.version() > HttpVersion::HTTP_11
 }
 
-/// Whether a page has the end that all pages of indexes have. Some servers add a comment.
+/// Whether a page has the end that all pages of indexes have. Some servers add comments.
 fn is_whole(page: &[u8]) -> bool {
     const END: &[u8] = b"</html>";
-    page.windows(END.len()).any(|part| part.eq_ignore_ascii_case(END))
+    let mut rest = page.trim_ascii_end();
+    while rest.ends_with(b"-->") {
+        let Some(at) = rest.windows(4).rposition(|part| part == b"<!--") else { return false };
+        rest = rest[..at].trim_ascii_end();
+    }
+    rest.len().checked_sub(END.len()).is_some_and(|at| rest[at..].eq_ignore_ascii_case(END))
 }

@@ -264,6 +264,9 @@ impl Inner {
                 let tells = self.closing_tells_of_writes(early, op.flags);
                 let reply = self.end_of_file(cx, op, early).await;
                 self.note_close(cx, open.node, tells, &reply).await;
+                if reply.error().is_none() && open.refused.swap(false, Ordering::Relaxed) {
+                    self.writeback.losses.is_stored(open.node);
+                }
                 reply
             }
             None => {

@@ -96,7 +96,7 @@ impl Losses {
     pub(crate) fn told(&self, lost: Lost) {
         let mut known = lock(&self.0);
         if known.closed.len() < MOST {
-            known.closed.insert(lost.node, lost);
+            known.closed.entry(lost.node).or_insert(lost);
         }
     }
 

@@ -515,11 +515,15 @@ impl Inner {
     async fn note_flush(&self, cx: &Cx, node: Node, open: &OpenFile, reply: &Reply) {
         let is_new = open.flags.is_some_and(|flags| flags.contains(OpenFlags::TRUNC));
         match reply.error() {
-            None if is_new && !open.flushed_early.load(Ordering::Relaxed) => {
-                self.writeback.losses.is_stored(node);
+            None if open.flushed_early.load(Ordering::Relaxed) => {}
+            None => {
+                if open.refused.swap(false, Ordering::Relaxed) || is_new {
+                    self.writeback.losses.is_stored(node);
+                }
             }
-            None => {}
+            Some(_) if lock(&self.table).record(node).is_some_and(|record| record.dying) => {}
             Some(error) => {
+                open.refused.store(true, Ordering::Relaxed);
                 let path = ask(&*self.below().service, cx, Locate { node }).await.ok();
                 self.writeback.losses.told(Lost { node, path, unmade: None, error: error.clone() });
             }

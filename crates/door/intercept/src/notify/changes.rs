@@ -129,7 +129,9 @@ impl Server {
         })?;
         self.mirror.contents.moved(&real, &to_real, flags.contains(RenameFlags::EXCHANGE))?;
         if let Ok(content) = self.mirror.content(&to_real) {
-            lock(&content).path = to.path.clone();
+            let mut content = lock(&content);
+            content.path = to.path.clone();
+            content.renamed()?;
         }
         Ok(())
     }
@@ -153,6 +155,9 @@ impl Server {
         self.mirror.copy(super::names::above(&to.path), parent)?;
         self.mirror.changes();
         parent.link(inode, &name)?;
+        if let Ok(content) = self.mirror.content(&real) {
+            lock(&content).renamed()?;
+        }
         self.mirror.change(|| match linkat(CWD, &real, CWD, &to_real, AtFlags::empty()) {
             Err(rustix::io::Errno::EXIST) => Ok(()),
             linked => os(linked),

@@ -175,10 +175,20 @@ impl Content {
     }
 
     /// The file has these attributes: a copy of what it had before is of no use.
-    pub(crate) fn be_of(&mut self, attr: &Attr) {
+    pub(crate) fn become_of(&mut self, attr: &Attr) {
         if !self.is_of(attr) {
             (self.key, self.is_here) = (Key::of(attr), false);
         }
+    }
+
+    /// The file got another name, or one more: the change of its attributes is ours.
+    pub(crate) fn renamed(&mut self) -> Result<()> {
+        if let Some(Writing { since: Some(Since::Opened), is_stale: false, .. }) = &self.writing
+            && let Some(writing) = &self.writing
+        {
+            self.key = Key::of(&writing.now()?);
+        }
+        Ok(())
     }
 
     /// Fetches it from the tree.
@@ -231,14 +241,17 @@ impl Content {
         if writing.since.is_some() && stamp == writing.stamp && hash(&writing.copy)? == self.hash {
             return Ok(());
         }
-        let is_gone = self.is_removed || os(fstat(&writing.copy))?.st_nlink == 0;
-        if is_gone && writing.is_removed()? {
+        if self.is_removed && writing.is_removed()? {
             // Its names were removed, and no program can open it any more.
             return Ok(());
         }
         // As a whole, what is here would undo what others have stored.
         writing.is_stale |= match writing.since {
-            Some(since) => self.key.has_changed(&writing.now()?, since),
+            Some(since) => match writing.now() {
+                // Another one has its name, or none.
+                Err(error) if error.errno == Errno::ESTALE => true,
+                now => self.key.has_changed(&now?, since),
+            },
             None => false,
         };
         if writing.is_stale {
@@ -326,12 +339,20 @@ impl Content {
         Ok(())
     }
 
-    /// Closes the file in the tree, where its content was stored, or was not for this reason. What the tree has not taken goes to the
+    /// Closes the file in the tree, after its content was stored.
+    ///
+    /// # Errors
+    /// Those of the tree: some say only then that they have not taken the content. It is not stored again.
+    pub(super) fn close(&mut self) -> Result<()> {
+        let closed = self.writing.as_mut().map_or(Ok(()), |writing| writing.file.release());
+        if self.is_removed { Ok(()) } else { closed }
+    }
+
+    /// Ends writing, after the content was stored and its file closed, or not for this reason. What the tree has not taken goes to the
     /// directory `keep`, or stays where it is if that cannot take it. Answers what can be forgotten, and what is said of a loss.
     pub(super) fn end(&mut self, stored: Result<()>, keep: &Path) -> Option<(Noted, Option<String>)> {
-        let Writing { file, copy, noted, .. } = self.writing.take()?;
-        // Some trees say only then that they have not taken it.
-        let Err(error) = stored.and_then(|()| file.close_flushed()) else {
+        let Writing { copy, noted, .. } = self.writing.take()?;
+        let Err(error) = stored else {
             self.is_here = true;
             return Some((noted, None));
         };
@@ -363,7 +384,8 @@ impl Content {
                 return Some((self.writing.take()?.noted.staying(), left));
             }
         }
-        self.end(stored, keep)
+        let closed = stored.and_then(|()| self.close());
+        self.end(closed, keep)
     }
 }
 
@@ -387,10 +409,9 @@ impl Writing {
         self.file.set(size)?;
         let mtime = SetAttrs { mtime: Some(SetTime::To(time)), ..SetAttrs::default() };
         // Trees without such times show those they have.
-        let is_set = self.file.set(mtime).is_ok() && !self.file.client().abilities().attrs_may_fail;
+        let is_set = self.file.set(mtime).is_ok() && !self.file.client().abilities().whole_files;
         let attr = if is_set { self.now()? } else { self.file.attr()? };
-        // A server that rounds times may tell another one once the content has arrived there.
-        let is_timed = is_set && attr.mtime == time;
+        let is_timed = is_set && is_same_time(attr.mtime, time);
         Ok((hash.finish(), attr, Since::Stored { is_timed }))
     }
 

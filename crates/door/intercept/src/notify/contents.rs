@@ -169,25 +169,29 @@ impl Contents {
     /// moment ago.
     ///
     /// # Errors
-    /// Those of the tree, about which the user is told: the content is kept, and it is tried again, unless others have changed the file. Who
-    /// opens it next sees theirs.
+    /// Those of the tree, about which the user is told: the content is kept, and it is tried again, unless others have changed the file or
+    /// the tree has closed it. Who opens it next sees what the tree has.
     pub(crate) fn settle(&self, content: &mut Content, again: bool) -> Result<()> {
         if !content.is_to_settle(again) {
             return Ok(());
         }
         let stored = content.settle();
         self.stored.fetch_add(1, Ordering::AcqRel);
-        if let Err(error) = &stored {
+        if let Err(error) = &stored
+            && !content.is_stale()
+        {
             content.tell(error);
-            if !content.is_stale() {
-                return stored;
-            }
+            return stored;
         }
-        let ended = content.end(stored.clone(), &self.keep);
+        let closed = stored.and_then(|()| content.close());
+        if let Err(error) = &closed {
+            content.tell(error);
+        }
+        let ended = content.end(closed.clone(), &self.keep);
         // It is closed now, which is when a server of whole files stores it.
         self.stored.fetch_add(1, Ordering::AcqRel);
         self.conclude(ended);
-        stored
+        closed
     }
 
     /// Forgets what was done for a copy that is not written any more, and remembers what is said of it in the end.

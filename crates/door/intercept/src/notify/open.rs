@@ -147,8 +147,17 @@ impl Server {
 
     /// Opens a regular file that is there.
     fn file(&self, found: &Found, how: Opening) -> Result<Reply> {
-        let inode = &*self.settled(found)?;
-        let (real, content) = self.copied(&found.path, inode)?;
+        if let Some(reply) = self.file_as(&found.path, &*self.settled(found)?, how, false)? {
+            return Ok(reply);
+        }
+        let inode = self.names.inode(&found.path)?;
+        Ok(self.file_as(&found.path, &inode, how, true)?.ok_or(Errno::ESTALE)?)
+    }
+
+    /// Opens a regular file that was found as `inode`. `None` where it is opened for writing and has changed since, but if it is looked at
+    /// `again`: some trees tell a name and an open file different times.
+    fn file_as(&self, path: &[u8], inode: &Inode, how: Opening, again: bool) -> Result<Option<Reply>> {
+        let (real, content) = self.copied(path, inode)?;
         let mut guard = lock(&content);
         if guard.is_here() && (guard.is_written() || !how.writes()) {
             // Whether it may be opened is asked for each time, as permissions change.
@@ -156,21 +165,26 @@ impl Server {
         }
         if !how.writes() {
             self.mirror.fill(&real, inode, &mut guard)?;
-            return Ok(how.reply(open(&real, how.of_copy())?));
+            return Ok(Some(how.reply(open(&real, how.of_copy())?)));
         }
         if guard.is_written() {
             // The copy is what programs see until it is stored.
-            return written(&real, how);
+            return written(&real, how).map(Some);
         }
         let open = || open_whole(inode, how.of_file() & !OpenFlags::EXCL);
         if how.has(O_TRUNC) {
-            return self.write(&real, (&content, &mut guard), how, || Ok((open()?, inode.node())));
+            return self.write(&real, (&content, &mut guard), how, || Ok((open()?, inode.node()))).map(Some);
         }
         let file = open()?;
-        guard.be_of(&file.fresh_attr()?);
+        let now = file.fresh_attr()?;
+        if !again && !guard.is_of(&now) {
+            // Programs may be reading the copy of what it was.
+            return Ok(None);
+        }
+        guard.become_of(&now);
         // From `write` on, half of it would pass for what was written, should the server be killed.
         self.mirror.fill(&real, inode, &mut guard)?;
-        self.write(&real, (&content, &mut guard), how, || Ok((file, inode.node())))
+        self.write(&real, (&content, &mut guard), how, || Ok((file, inode.node()))).map(Some)
     }
 
     /// The copy of a regular file. That of another one, which had the name before, is stored until then.

@@ -7,6 +7,7 @@ use outrigger_core::{Errno, Error, Result};
 use rustix::fs::{fsync, symlink};
 use rustix::io::pread;
 use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -54,11 +55,13 @@ pub(super) fn unfinished(path: &str, error: Option<&Error>, note: &Path, keep: &
 pub(super) fn kept(keep: &Path, path: &str, copy: impl AsFd) -> Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(keep)?;
     let name = path.rsplit('/').next().unwrap_or_default();
-    let place = (0..)
-        .map(|number| keep.join(named(&format!("{}.{number}-", std::process::id()), name)))
-        .find(|place| !place.exists())
-        .ok_or(Errno::EEXIST)?;
-    let to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)?;
+    let at = |number: u32| keep.join(named(&format!("{}.{number}-", std::process::id()), name));
+    let new = |place: PathBuf| match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)
+    {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => None,
+        made => Some(made.map(|file| (place, file))),
+    };
+    let (place, to) = (0..).find_map(|number| new(at(number))).ok_or(Errno::EEXIST)??;
     let copied = copy_to(&to.into(), copy).and_then(|()| Ok(File::open(keep)?.sync_all()?));
     if copied.is_err() {
         // No half of it is left.
