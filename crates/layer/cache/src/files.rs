@@ -3,6 +3,7 @@
 
 use crate::file::Content;
 use crate::inner::Inner;
+use crate::losses::Lost;
 use crate::moment::after;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Policy, Ttls, Writes, age};
@@ -312,6 +313,25 @@ impl Inner {
             // Whoever opens it next is told when that is closed.
             file.iter().for_each(|file| lock(&file.delayed).failed(error.clone()));
             self.writeback.lose(node, path, None, error);
+        }
+    }
+
+    /// A server of whole files has stored a file when it was flushed, or refused it: close(2) tells of that, at which programs may not look.
+    pub(crate) async fn note_flush(&self, cx: &Cx, node: Node, open: &OpenFile, reply: &Reply) {
+        let is_new = open.flags.is_some_and(|flags| flags.contains(OpenFlags::TRUNC));
+        match reply.error() {
+            None if open.flushed_early.load(Ordering::Relaxed) => {}
+            None => {
+                if open.refused.swap(false, Ordering::Relaxed) || is_new {
+                    self.writeback.losses.is_stored(node);
+                }
+            }
+            Some(_) if lock(&self.table).record(node).is_some_and(|record| record.dying) => {}
+            Some(error) => {
+                open.refused.store(true, Ordering::Relaxed);
+                let path = ask(&*self.below().service, cx, Locate { node }).await.ok();
+                self.writeback.losses.told(Lost { node, path, unmade: None, error: error.clone() });
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::pool;
 use crate::table::Table;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
-use outrigger_core::ops::{Flush, Locate, Lookup, OpenFlags, RenameFlags, SetAttr, Write};
+use outrigger_core::ops::{Flush, Lookup, OpenFlags, RenameFlags, SetAttr, Write};
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
@@ -509,25 +509,6 @@ impl Inner {
             self.note_flush(cx, node, &open, &reply).await;
             reply
         })
-    }
-
-    /// A server of whole files has stored a file when it was flushed, or refused it: close(2) tells of that, at which programs may not look.
-    async fn note_flush(&self, cx: &Cx, node: Node, open: &OpenFile, reply: &Reply) {
-        let is_new = open.flags.is_some_and(|flags| flags.contains(OpenFlags::TRUNC));
-        match reply.error() {
-            None if open.flushed_early.load(Ordering::Relaxed) => {}
-            None => {
-                if open.refused.swap(false, Ordering::Relaxed) || is_new {
-                    self.writeback.losses.is_stored(node);
-                }
-            }
-            Some(_) if lock(&self.table).record(node).is_some_and(|record| record.dying) => {}
-            Some(error) => {
-                open.refused.store(true, Ordering::Relaxed);
-                let path = ask(&*self.below().service, cx, Locate { node }).await.ok();
-                self.writeback.losses.told(Lost { node, path, unmade: None, error: error.clone() });
-            }
-        }
     }
 
     fn flush_open<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Flush, open: Option<Arc<OpenFile>>) -> Answer<'a> {
