@@ -26,8 +26,10 @@ pub struct Entries {
     batch: vec::IntoIter<DirentPlus>,
     /// What the next names lead to of which no more is known, as far as they were looked up.
     looked_up: VecDeque<Result<Entry>>,
-    /// The names there still were when one of these was found to lead to nothing.
-    remaining: HashSet<Name>,
+    /// Names that led to nothing: removed meanwhile, unless they are still listed in the end.
+    missing: Vec<Name>,
+    /// Those of them that are still listed, once that was looked for.
+    checked: Option<Vec<Name>>,
     lookups: usize,
     /// What a name of a known kind leads to is not looked up.
     bare: bool,
@@ -42,9 +44,10 @@ impl Entries {
         let handle = if opens { client.call(OpenDir { node: *node })?.handle } else { Handle(0) };
         let (held, batch) = (Arc::clone(held), Vec::new().into_iter());
         let (looked_up, circle) = (VecDeque::new(), Circle::default());
-        let remaining = HashSet::new();
-        let (cookie, lookups, ended) = (0, 1, false);
-        Ok(Entries { held, handle, cookie, batch, looked_up, remaining, lookups, bare, ended, circle })
+        let bare = bare && held.client.has(OpCode::ReadDir);
+        let (cookie, lookups, ended, missing) = (0, 1, false, Vec::new());
+        let checked = None;
+        Ok(Entries { held, handle, cookie, batch, looked_up, missing, checked, lookups, bare, ended, circle })
     }
 
     /// The names there are now; none where the directory is gone.
@@ -53,7 +56,12 @@ impl Entries {
             let mut names = HashSet::new();
             while !again.ended {
                 again.fill()?;
-                names.extend(again.batch.by_ref().map(|entry| entry.name));
+                for DirentPlus { name, entry, .. } in again.batch.by_ref() {
+                    if entry.node != UNTOLD {
+                        self.held.client.forget(entry.node);
+                    }
+                    names.insert(name);
+                }
             }
             Ok(names)
         });
@@ -103,19 +111,6 @@ impl Entries {
             let all = names.map(|name| Lookup { dir, name: name.clone() });
             self.looked_up = self.held.client.call_all(all).into();
             self.lookups = (2 * self.lookups).min(LOOKUPS);
-            let is_missing =
-                |found: &Result<Entry>| found.as_ref().is_err_and(|error| error.errno == Errno::ENOENT);
-            if self.looked_up.iter().any(is_missing) {
-                // It was removed meanwhile, or the server lists what it does not have.
-                match self.names_now() {
-                    Ok(names) => self.remaining = names,
-                    Err(error) => self
-                        .looked_up
-                        .iter_mut()
-                        .filter(|found| is_missing(found))
-                        .for_each(|found| *found = Err(error.clone())),
-                }
-            }
         }
         self.looked_up.pop_front().unwrap_or_else(|| Err(Errno::EIO.into()))
     }
@@ -125,11 +120,12 @@ impl Entries {
         listed.node == UNTOLD && !(self.bare && FileKind::of_mode(listed.attr.mode).is_some())
     }
 
-    /// What a name leads to; `None` when it was removed meanwhile.
+    /// What a name leads to; `None` when it leads to nothing.
     fn inode(&mut self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
         let entry = if self.is_unknown(&listed) {
             match self.look_up(name) {
-                Err(error) if error.errno == Errno::ENOENT && !self.remaining.contains(name) => {
+                Err(error) if error.errno == Errno::ENOENT => {
+                    self.missing.push(name.clone());
                     return Ok(None);
                 }
                 found => found?,
@@ -138,6 +134,32 @@ impl Entries {
             listed
         };
         Ok(Some(Inode::held(self.held.client.clone(), entry)))
+    }
+
+    /// A name that led to nothing and is still listed now: it is there again, or the server lists what it does not have.
+    fn still_listed(&mut self) -> Option<std::result::Result<(Name, Inode), Unreadable>> {
+        if let Some(checked) = &mut self.checked {
+            let name = checked.pop()?;
+            let lookup = Lookup { dir: self.held.node, name: name.clone() };
+            let found = self.held.client.call(lookup);
+            let inode = found.map(|entry| Inode::held(self.held.client.clone(), entry));
+            return Some(match inode {
+                Ok(inode) => Ok((name, inode)),
+                Err(error) => Err(Unreadable { name: Some(name), error }),
+            });
+        }
+        let mut missing = std::mem::take(&mut self.missing);
+        if !missing.is_empty() {
+            match self.names_now() {
+                Ok(names) => missing.retain(|name| names.contains(name)),
+                Err(error) => {
+                    self.checked = Some(Vec::new());
+                    return Some(Err(Unreadable { name: None, error }));
+                }
+            }
+        }
+        self.checked = Some(missing);
+        self.still_listed()
     }
 }
 
@@ -181,10 +203,10 @@ impl Iterator for Entries {
                 }
             }
             if self.ended {
-                return None;
+                return self.still_listed();
             }
             if let Err(error) = self.fill() {
-                self.ended = true;
+                (self.ended, self.checked) = (true, Some(Vec::new()));
                 return Some(Err(Unreadable { name: None, error }));
             }
         }

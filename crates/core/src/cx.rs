@@ -33,7 +33,8 @@ pub struct Cx {
     pub more_to_follow: bool,
     /// Whether no program waits for the answer yet: what others wait for may go first.
     pub ahead: bool,
-    /// Whether attributes are asked of whoever has the file, whatever a cache knows (`AT_STATX_FORCE_SYNC` of statx(2)).
+    /// Whether attributes are asked anew, whatever a cache of this process knows. Protocols do not carry it: a cache at another machine answers
+    /// as it does to others.
     pub fresh: bool,
     /// Whether the bytes of a write go to the end of the file, whatever its offset (`O_APPEND`), where the door knows that of each write:
     /// fcntl(2) changes it while the file is open. Otherwise it is what the file was opened with: see [`Cx::writes_at_end`].

@@ -24,7 +24,7 @@ use outrigger_door_intercept::{Launch, Launched, OneUser, Prefix, Scheme, Start,
 use outrigger_host::allow_descriptors;
 use outrigger_layer_demux::{Demux, Options as DemuxOptions, Silence};
 use prefixes::{checked, read, split, there};
-use rustix::process::{Pid, getpgid, getpgrp};
+use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use signals::{Forwarding, caught};
 use std::ffi::{OsStr, OsString};
@@ -486,10 +486,7 @@ fn serve(context: &Context, seen: &Seen, launched: Launched) -> Result<ExitStatu
     }
     let (sessions, process) = (Arc::new(sessions), child.id());
     let own = Arc::clone(&sessions);
-    // The program and what it starts, unless a shell gives that a group of its own: the terminal signals such a group by itself.
-    let group = getpgid(Some(Pid::from_child(&child))).map_err(io::Error::from).map_err(failed)?;
-    let group = group.as_raw_nonzero().get().cast_unsigned();
-    let hurry = move || own.iter().for_each(|session| session.hurry_exits(group));
+    let hurry = move || own.iter().for_each(|session| session.hurry_exits(process));
     let forwarding = Forwarding::start(signals, process, hurry).map_err(failed)?;
     let executed = waiting.go();
     let status = child.wait().map_err(failed)?;

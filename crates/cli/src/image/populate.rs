@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of a tree as they are made in an empty file system, one request after the other.
+//! Files of a tree as they are made in an empty file system, always by the same requests in the same order.
 
 use super::failed;
 use super::keeps::Keeps;

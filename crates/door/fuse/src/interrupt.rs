@@ -43,11 +43,15 @@ pub(crate) fn is_dying(thread: u32) -> bool {
     }
 }
 
-/// Whether the thread is exiting, by a signal or by itself, in a process of this group (setpgid(2)).
-pub(crate) fn is_exiting_in(thread: u32, group: u32) -> bool {
-    let about = |file: &str| fs::read_to_string(format!("/proc/{thread}/{file}"));
-    about("status").is_ok_and(|status| !has_memory(&status))
-        && about("stat").is_ok_and(|stat| field(&stat, 5) == Some(u64::from(group)))
+/// Whether the thread is exiting, by a signal or by itself, in a process of this group.
+pub(crate) fn is_exiting_in(thread: u32, group: u64) -> bool {
+    let status = fs::read_to_string(format!("/proc/{thread}/status"));
+    status.is_ok_and(|status| !has_memory(&status)) && group_of(thread) == Some(group)
+}
+
+/// The group of a process or a thread (setpgid(2)); 0 is one of another namespace.
+pub(crate) fn group_of(process: u32) -> Option<u64> {
+    field(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?, 5)
 }
 
 /// Whether the thread has memory: one that is exiting gives that back before it closes its files (proc_pid_status(5)).
@@ -98,10 +102,8 @@ mod tests {
     fn a_thread_that_is_exiting_has_no_memory() {
         let own = fs::read_to_string("/proc/self/status").expect("the status");
         assert!(has_memory(&own) && !has_memory("Name:\tcat\nState:\tD (disk sleep)\nThreads:\t1\n"));
-        let group = rustix::process::getpgrp().as_raw_nonzero().get();
-        let stat = fs::read_to_string("/proc/self/stat").expect("the numbers");
-        assert_eq!(field(&stat, 5), u64::try_from(group).ok());
-        assert!(!is_exiting_in(std::process::id(), group.cast_unsigned()), "alive");
+        let group = group_of(std::process::id()).expect("the group");
+        assert!(!is_exiting_in(std::process::id(), group), "alive");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::answer::View;
 use crate::backing::{self, Backings, Notes};
 use crate::connection::Connection;
 use crate::device::Device;
+use crate::interrupt::group_of;
 use crate::mount::{MountError, Mounted};
 use crate::negotiate::Negotiated;
 use crate::notify::{Notifier, notifier};
@@ -302,10 +303,12 @@ impl Session {
         }
     }
 
-    /// Gives up what exiting programs of a group of processes (setpgid(2)) wait for now: that what they have written to an open file has
-    /// arrived. The kernel interrupts that for nothing.
-    pub fn hurry_exits(&self, group: u32) {
-        self.shared.slots.cancel_last(group);
+    /// Gives up what exiting programs of the group of a process (setpgid(2)) wait for now: that what they have written to an open file has
+    /// arrived. The kernel interrupts that for nothing. A shell with job control gives what it starts groups of their own.
+    pub fn hurry_exits(&self, process: u32) {
+        if let Some(group) = group_of(process) {
+            self.shared.slots.cancel_last(group);
+        }
     }
 
     /// Whether the kernel still has the connection, also when no reader has noticed its end yet.

@@ -70,7 +70,7 @@ impl About {
     }
 
     /// Whether it is one of the last requests of a thread of this group of processes.
-    fn is_last_in(&self, group: u32) -> bool {
+    fn is_last_in(&self, group: u64) -> bool {
         may_outlive_its_thread(self.opcode) && is_exiting_in(self.pid, group)
     }
 }
@@ -138,7 +138,7 @@ impl Slots {
     }
 
     /// Gives up what exiting threads of a group of processes wait for.
-    pub(crate) fn cancel_last(&self, group: u32) {
+    pub(crate) fn cancel_last(&self, group: u64) {
         for live in lock(&self.lives).iter() {
             let about = lock(&live.about);
             if live.request.load(Ordering::Acquire) != 0 && about.is_last_in(group) {

@@ -179,9 +179,9 @@ impl Web {
     pub(crate) async fn ask(&self, ask: &Ask<'_>, reclaim: impl Fn() -> bool) -> Result<Answer, Fault> {
         let pool = if ask.is_beside { &self.beside } else { &self.pool };
         let limit = self.options.timeout;
-        let lease = pool.lease(limit, |()| true, reclaim, || async { Ok(()) }).await?;
         let (until, mut pause) = (Instant::now() + limit, BUSY_PAUSES[0]);
         loop {
+            let lease = pool.lease(limit, |()| true, &reclaim, || async { Ok(()) }).await?;
             let refused = match self.ask_once(ask).await? {
                 Ok((response, told)) => return Ok(Answer { response, told, _lease: lease }),
                 Err(refused) => refused,
@@ -191,7 +191,11 @@ impl Web {
             let Some(wait) = wait.filter(|wait| is_safe(&ask.method) && *wait < left) else {
                 return Err(Fault::Refused(refused));
             };
-            pool.narrow();
+            if pause == BUSY_PAUSES[0] {
+                pool.narrow();
+            }
+            // Others ask meanwhile.
+            drop(lease);
             sleep(wait).await;
             pause = (pause * 2).min(BUSY_PAUSES[1]);
         }
@@ -352,7 +356,8 @@ pub(crate) fn stay(attempt: Attempt<'_>) -> Action {
 /// What a file of this size is, as the answer says.
 pub(crate) fn version(told: &Told, size: Option<u64>) -> Version {
     let mut tag = told.tag.as_deref().map(tag_hash);
-    if let Some(coding) = &told.coding {
+    // A coding alone tells no versions apart.
+    if let Some(coding) = told.coding.as_ref().filter(|_| tag.is_some() || told.modified.is_some()) {
         tag = Some(hash(&[coding.as_bytes(), &tag.unwrap_or_default().to_le_bytes()]));
     }
     Version { size, modified: told.modified, tag }

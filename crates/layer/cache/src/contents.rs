@@ -109,6 +109,7 @@ impl Inner {
             }
             (Does::Empties, Reply::Attrs(_)) => {
                 lock(&self.table).replace_content(node);
+                self.writeback.losses.emptied(node);
                 let Some(file) = self.known_file(node) else { return };
                 let mut content = lock(&file.content);
                 // Another change may have come by meanwhile.

@@ -262,11 +262,11 @@ impl Inner {
             Some(real) => {
                 op.handle = real;
                 let early = open.flushed_early.load(Ordering::Relaxed);
-                let tells = self.closing_tells_of_writes(early, op.flags);
+                let (tells, writes) = (self.closing_tells_of_writes(early, op.flags), op.flags.writes());
                 let reply = self.end_of_file(cx, op, early).await;
                 self.note_close(cx, open.node, tells, &reply).await;
-                if reply.error().is_none() && open.refused.swap(false, Ordering::Relaxed) {
-                    self.writeback.losses.is_stored(open.node);
+                if writes {
+                    self.writeback.losses.closed(open.node, reply.error().is_none());
                 }
                 reply
             }
@@ -317,20 +317,13 @@ impl Inner {
     }
 
     /// A server of whole files has stored a file when it was flushed, or refused it: close(2) tells of that, at which programs may not look.
-    pub(crate) async fn note_flush(&self, cx: &Cx, node: Node, open: &OpenFile, reply: &Reply) {
-        let is_new = open.flags.is_some_and(|flags| flags.contains(OpenFlags::TRUNC));
+    pub(crate) async fn note_flush(&self, cx: &Cx, node: Node, reply: &Reply) {
         match reply.error() {
-            None if open.flushed_early.load(Ordering::Relaxed) => {}
-            None => {
-                if open.refused.swap(false, Ordering::Relaxed) || is_new {
-                    self.writeback.losses.is_stored(node);
-                }
-            }
+            None => self.writeback.losses.taken(node),
             Some(_) if lock(&self.table).record(node).is_some_and(|record| record.dying) => {}
             Some(error) => {
-                open.refused.store(true, Ordering::Relaxed);
                 let path = ask(&*self.below().service, cx, Locate { node }).await.ok();
-                self.writeback.losses.told(Lost { node, path, unmade: None, error: error.clone() });
+                self.writeback.losses.refused(Lost { node, path, unmade: None, error: error.clone() });
             }
         }
     }

@@ -32,12 +32,22 @@ struct Known {
     files: HashMap<Node, Lost>,
     /// Those of which a program was told by close(2) only. It may not have looked, or have ended without a call.
     closed: HashMap<Node, Lost>,
+    /// Those that a server of whole files did not take when they were flushed, of which close(2) told.
+    refused: HashMap<Node, Refused>,
     /// Files of which a program that gave them another name was told.
     told: HashSet<Node>,
     /// Those of `files` that [`Losses::since`] has returned.
     returned: HashSet<Node>,
     /// Why the first write failed since the tree was synchronised.
     unsynced: Option<Error>,
+}
+
+struct Refused {
+    lost: Lost,
+    /// It was closed below: what was written is not there to be stored later.
+    ended: bool,
+    /// It was emptied since: what is stored next is all of it.
+    emptied: bool,
 }
 
 impl Losses {
@@ -62,7 +72,8 @@ impl Losses {
 
     /// Those of which a program was told by close(2) only.
     pub(crate) fn told_at_close(&self) -> Vec<Lost> {
-        lock(&self.0).closed.values().cloned().collect()
+        let known = lock(&self.0);
+        known.closed.values().chain(known.refused.values().map(|refused| &refused.lost)).cloned().collect()
     }
 
     /// Why a write to a file failed.
@@ -92,17 +103,37 @@ impl Losses {
         }
     }
 
-    /// close(2) returned the error of a file that the server has not taken.
-    pub(crate) fn told(&self, lost: Lost) {
-        let mut known = lock(&self.0);
-        if known.closed.len() < MOST {
-            known.closed.entry(lost.node).or_insert(lost);
+    /// A server of whole files did not take a file when it was flushed.
+    pub(crate) fn refused(&self, lost: Lost) {
+        let Known { refused, .. } = &mut *lock(&self.0);
+        if refused.len() < MOST {
+            refused.entry(lost.node).or_insert(Refused { lost, ended: false, emptied: false });
         }
     }
 
-    /// The file has other content, which is stored.
-    pub(crate) fn is_stored(&self, node: Node) {
-        lock(&self.0).closed.remove(&node);
+    /// It took the file when that was flushed.
+    pub(crate) fn taken(&self, node: Node) {
+        let Known { refused, .. } = &mut *lock(&self.0);
+        if refused.get(&node).is_some_and(|refused| !refused.ended || refused.emptied) {
+            refused.remove(&node);
+        }
+    }
+
+    /// A file was closed below, which took what was written or not.
+    pub(crate) fn closed(&self, node: Node, taken: bool) {
+        if taken {
+            return self.taken(node);
+        }
+        if let Some(refused) = lock(&self.0).refused.get_mut(&node) {
+            refused.ended = true;
+        }
+    }
+
+    /// A file was emptied.
+    pub(crate) fn emptied(&self, node: Node) {
+        if let Some(refused) = lock(&self.0).refused.get_mut(&node) {
+            refused.emptied = true;
+        }
     }
 
     /// Whether a program that gives a file another name is the first to be told.
@@ -154,8 +185,17 @@ mod tests {
         losses.remove(Node(2), true);
         let closed: Vec<_> = losses.told_at_close().iter().map(|lost| lost.node).collect();
         assert_eq!((closed, losses.all().len()), (vec![Node(2)], 0));
-        losses.told(lost(3, Errno::ENOSPC));
-        losses.is_stored(Node(2));
+    }
+
+    #[test]
+    fn what_a_server_refuses_is_lost_unless_it_takes_it_before_the_file_is_closed_or_all_is_new() {
+        let losses = Losses::default();
+        (1..=4).for_each(|node| losses.refused(lost(node, Errno::ENOSPC)));
+        losses.taken(Node(1));
+        losses.closed(Node(2), true);
+        [3, 4].into_iter().for_each(|node| losses.closed(Node(node), false));
+        losses.emptied(Node(4));
+        [3, 4].into_iter().for_each(|node| losses.taken(Node(node)));
         assert_eq!(losses.told_at_close().iter().map(|lost| lost.node).collect::<Vec<_>>(), [Node(3)]);
     }
 }

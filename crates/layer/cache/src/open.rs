@@ -67,8 +67,6 @@ pub(crate) struct OpenFile {
     pub(crate) flushes: bool,
     /// close(2) has succeeded before all was written and stored: closing it below is the first to fail.
     pub(crate) flushed_early: AtomicBool,
-    /// A server of whole files did not take the file when it was flushed by this handle, and may when it is closed.
-    pub(crate) refused: AtomicBool,
     /// Where that is noted for another process, if the handle is one of ours.
     slot: Option<u32>,
     /// The handle below, where the handle is one of ours and the file had to be opened.
@@ -145,7 +143,7 @@ impl OpenFile {
     ) -> Self {
         let (ahead, real) = (Mutex::default(), Mutex::default());
         let (errors_seen, uses) = (Mutex::new(lock(&file.delayed).errors_seen()), AtomicUsize::new(0));
-        let (flushed_early, refused) = (AtomicBool::new(false), AtomicBool::new(false));
+        let flushed_early = AtomicBool::new(false);
         OpenFile {
             node,
             handle,
@@ -157,7 +155,6 @@ impl OpenFile {
             age: Duration::ZERO,
             flushes: true,
             flushed_early,
-            refused,
             slot: None,
             real,
             uses,

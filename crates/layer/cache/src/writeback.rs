@@ -498,20 +498,7 @@ impl Inner {
     /// A descriptor was closed. What was written of the file reaches the tree below before it learns that, which is when locks end
     /// and some programs store content: close(2) waits for it, or it is told when the file is closed there.
     pub(crate) fn flush<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Flush) -> Answer<'a> {
-        let (node, open) = (op.node, self.handles.file(op.node, op.handle));
-        let flushed = self.flush_open(cx, op, open.clone());
-        let stores = self.below().abilities.whole_files;
-        let Some(open) = open.filter(|open| stores && open.flags.is_some_and(OpenFlags::writes)) else {
-            return flushed;
-        };
-        Answer::later(async move {
-            let reply = flushed.await;
-            self.note_flush(cx, node, &open, &reply).await;
-            reply
-        })
-    }
-
-    fn flush_open<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Flush, open: Option<Arc<OpenFile>>) -> Answer<'a> {
+        let open = self.handles.file(op.node, op.handle);
         let may_be_locked =
             || open.as_ref().is_none_or(|open| open.file.may_be_locked.load(Ordering::Acquire));
         let ends_locks = self.has(OpCode::SetLock) && may_be_locked();
@@ -575,12 +562,20 @@ impl Inner {
     }
 
     pub(crate) fn flush_below<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Flush) -> Answer<'a> {
-        match self.below_handle(op.node, op.handle) {
-            Some(real) if self.has(OpCode::Flush) => {
-                op.handle = real;
-                self.storing(op.node, self.below().service.call(cx, op.into()))
-            }
-            _ => Answer::Ready(Reply::Done(())),
+        let Some(real) = self.below_handle(op.node, op.handle).filter(|_| self.has(OpCode::Flush)) else {
+            return Answer::Ready(Reply::Done(()));
+        };
+        let node = op.node;
+        let open = self.handles.file(node, op.handle).and_then(|open| open.flags);
+        op.handle = real;
+        let flushed = self.storing(node, self.below().service.call(cx, op.into()));
+        if !(self.below().abilities.whole_files && open.is_some_and(OpenFlags::writes)) {
+            return flushed;
         }
+        Answer::later(async move {
+            let reply = flushed.await;
+            self.note_flush(cx, node, &reply).await;
+            reply
+        })
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn is_meant(operands: &[OsString]) -> bool {
 pub(super) fn missing(operand: Option<&OsString>) -> Failure {
     let Some(only) = operand else {
         return match Overlay::dir(None) {
-            Ok(dir) => Failure::serious(Overlay::missing(&dir)),
+            Ok(dir) => usage(format!("missing operand after 'diff': {}", Overlay::missing(&dir))),
             Err(failure) => failure,
         };
     };

@@ -34,8 +34,8 @@ impl Key {
         Key(attr.size, attr.mtime, attr.change)
     }
 
-    /// Whether a file that is known by this has changed. Some trees tell times to the second. The time of a file that was made or
-    /// emptied just now may be predicted.
+    /// Whether a file that is known by this has changed. Some trees tell times to the second. The time of an empty file does not count: it may
+    /// have been made or emptied just now, and a cache may have predicted its time.
     fn has_changed(self, now: &Attr, since: Since) -> bool {
         let Key(size, mtime, change) = self;
         let is_another_time = size > 0 && !is_same_time(mtime, now.mtime);
@@ -56,7 +56,7 @@ fn is_same_time(one: Time, other: Time) -> bool {
 /// Since when programs of this run alone may have changed a file in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Since {
-    /// Since it was opened, when all its attributes were asked for.
+    /// Since it was opened, made or emptied.
     Opened,
     /// Since its content was stored: the size is known then, and the time of change if the tree keeps it exactly.
     Stored { is_timed: bool },

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, FileKind};
 use outrigger_proto_ninep::{
-    AttrMask, Attrs, Call, SetAttrs, Text, Tfsync, Tgetattr, Tlcreate, Tlink, Tlopen, Tmkdir, Tmknod,
-    Treaddir, Treadlink, Trename, Trenameat, Tsetattr, Tsymlink, Tunlinkat, entries,
+    AttrMask, Attrs, Call, Entry, QidKind, SetAttrs, Text, Tfsync, Tgetattr, Tlcreate, Tlink, Tlopen, Tmkdir,
+    Tmknod, Treaddir, Treadlink, Trename, Trenameat, Tsetattr, Tsymlink, Tunlinkat, entries,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,12 +71,10 @@ impl Session {
             }
             pages.offset = last.offset;
         }
-        // The kind is a byte of readdir(3) (`DT_*`).
-        let kind = |kind: u8| FileKind::of_mode(u32::from(kind) << 12);
         let listed = page.into_iter().map(|entry| Listed {
             name: entry.name,
             ino: entry.qid.path,
-            kind: kind(entry.kind),
+            kind: kind_of(&entry),
             attrs: None,
         });
         Ok(listed.collect())
@@ -138,4 +136,16 @@ impl Session {
     pub(super) async fn sync_linux(&self, fid: u32, data_only: bool) -> Result<(), Fault> {
         self.ask(Tfsync { fid, data_only: data_only.into() }).await.map(drop)
     }
+}
+
+/// The kind of file that a name leads to, where the server tells it: as readdir(3) does (`DT_*`), but some repeat the kind of the qid.
+fn kind_of(entry: &Entry) -> Option<FileKind> {
+    let qid = entry.qid.kind;
+    if qid.contains(QidKind::DIRECTORY) {
+        return Some(FileKind::Directory);
+    }
+    if qid.contains(QidKind::SYMLINK) {
+        return Some(FileKind::Symlink);
+    }
+    FileKind::of_mode(u32::from(entry.kind) << 12).filter(|_| entry.kind != qid.bits())
 }

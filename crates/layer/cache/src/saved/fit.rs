@@ -68,38 +68,57 @@ impl<'a> Choice<'a> {
         Choice { tree, parts: vec![Part::Nothing; tree.dirs.len()], places, room }
     }
 
+    /// The entries that lead to a directory, the nearest first, up to one in a directory of which something is had.
+    fn way(&self, mut dir: usize) -> Vec<(usize, usize)> {
+        let mut way = Vec::new();
+        while let Some((above, entry)) = self.places[dir] {
+            way.push((above, entry));
+            if !matches!(self.parts[above], Part::Nothing) {
+                break;
+            }
+            dir = above;
+        }
+        way
+    }
+
+    /// What it costs to have an entry, without the way to its directory.
+    fn own_cost(&self, dir: usize, entry: usize) -> usize {
+        let size = || size(&self.tree.dirs[dir].entries[entry]);
+        match &self.parts[dir] {
+            Part::Whole => 0,
+            Part::Some(entries) if entries.contains(&entry) => 0,
+            Part::Some(_) => size(),
+            Part::Nothing => size() + size_of_dir(),
+        }
+    }
+
     /// What it costs to have an entry of a directory, and the way to that.
     fn cost(&self, dir: usize, entry: usize) -> usize {
-        let own = match &self.parts[dir] {
-            Part::Whole => return 0,
-            Part::Some(entries) if entries.contains(&entry) => return 0,
-            Part::Some(_) => 0,
-            Part::Nothing => self.cost_of_way(dir) + size_of_dir(),
-        };
-        own + size(&self.tree.dirs[dir].entries[entry])
+        let way = if matches!(self.parts[dir], Part::Nothing) { self.cost_of_way(dir) } else { 0 };
+        way + self.own_cost(dir, entry)
     }
 
     fn cost_of_way(&self, dir: usize) -> usize {
-        self.places[dir].map_or(0, |(above, entry)| self.cost(above, entry))
+        self.way(dir).into_iter().map(|(above, entry)| self.own_cost(above, entry)).sum()
     }
 
     /// Has an entry, and the way to that.
     fn add(&mut self, dir: usize, entry: usize) {
+        self.add_way(dir);
+        self.put(dir, entry);
+    }
+
+    fn add_way(&mut self, dir: usize) {
+        self.way(dir).into_iter().for_each(|(above, entry)| self.put(above, entry));
+    }
+
+    fn put(&mut self, dir: usize, entry: usize) {
         match &mut self.parts[dir] {
             Part::Whole => {}
             Part::Some(entries) => {
                 entries.insert(entry);
             }
-            Part::Nothing => {
-                self.parts[dir] = Part::Some(BTreeSet::from([entry]));
-                self.add_way(dir);
-            }
-        }
-    }
-
-    fn add_way(&mut self, dir: usize) {
-        if let Some((above, entry)) = self.places[dir] {
-            self.add(above, entry);
+            Part::Nothing => self.parts[dir] = Part::Some(BTreeSet::from([entry])),
         }
     }
 
