@@ -72,9 +72,9 @@ impl Session {
             pages.offset = last.offset;
         }
         let listed = page.into_iter().map(|entry| Listed {
+            kind: kind_of(&entry),
             name: entry.name,
             ino: entry.qid.path,
-            kind: kind_of(&entry),
             attrs: None,
         });
         Ok(listed.collect())
