@@ -11,7 +11,6 @@ use outrigger_layer_cache::{Disk, Metadata, OnDisk};
 use outrigger_sim::Sim;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -339,7 +338,6 @@ fn of_a_tree_that_is_larger_than_the_room_the_directories_used_last_are_kept() {
     assert!(next.passed() > 0, "there is no room for all of them");
 }
 
-/// The file is replaced by another one when it is written.
 #[test]
 fn who_asks_about_one_file_of_a_large_tree_does_not_write_all_that_is_known_again() {
     let bench = Bench::new();
@@ -348,9 +346,11 @@ fn who_asks_about_one_file_of_a_large_tree_does_not_write_all_that_is_known_agai
     for file in 0..200 {
         client.make(dir, &format!("file-{file}"), b"");
     }
+    // It saves nothing later.
+    bench.ends(&client);
     bench.listed(&[]);
-    let number = || fs::metadata(bench.file()).expect("a file").ino();
-    let before = number();
+    let content = || fs::read(bench.file()).expect("a file");
+    let before = content();
     pass_time(&bench.sim, Duration::from_secs(1000));
     let client = bench.mounted(&[]);
     let asks = || {
@@ -360,9 +360,10 @@ fn who_asks_about_one_file_of_a_large_tree_does_not_write_all_that_is_known_agai
     asks();
     assert!(client.passed() > 0, "what was known is too old");
     bench.ends(&client);
-    assert_eq!(number(), before);
+    let after = content();
+    assert!(after == before || after.len() * 10 < before.len(), "{} bytes of {}", after.len(), before.len());
     client.ask(Unlink { dir: Node::ROOT, name: name("none") }).expect_err("no such file");
     client.make(Node::ROOT, "new", b"");
     bench.ends(&client);
-    assert_ne!(number(), before, "what was changed here is saved");
+    assert_ne!(content(), after, "what was changed here is saved");
 }
