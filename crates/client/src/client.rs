@@ -170,7 +170,7 @@ impl Client {
         O::result(self.answer(op.into()))
     }
 
-    /// The same for attributes as they are at whoever has the file.
+    /// Asks for attributes that no cache of this process may answer ([`Cx::fresh`]).
     pub(crate) fn call_fresh(&self, op: GetAttr) -> Result<Attrs> {
         let cx = Cx { fresh: true, ..self.cx(self.settings.cancel.clone()) };
         GetAttr::result(self.outcome(self.start(&cx, op.into())))

@@ -18,7 +18,8 @@ const LOOKUPS: usize = 64;
 
 /// The entries of a directory, in the order the tree gives them, without `.` and `..`.
 ///
-/// A name removed while the directory is being listed may be missing; one that stays listed and leads to nothing is `ENOENT`. After an error without a name nothing more follows.
+/// A name removed while the directory is being listed may be missing. One that leads to nothing and is listed still at the end comes last: as
+/// `ENOENT`, unless it leads to a file by then. After an error without a name nothing more follows.
 pub struct Entries {
     held: Arc<Held>,
     handle: Handle,
@@ -28,8 +29,8 @@ pub struct Entries {
     looked_up: VecDeque<Result<Entry>>,
     /// Names that led to nothing: removed meanwhile, unless they are still listed in the end.
     missing: Vec<Name>,
-    /// Those of them that are still listed, once that was looked for.
-    checked: Option<Vec<Name>>,
+    /// Whether only those are left in `missing` that are still listed.
+    is_relisted: bool,
     lookups: usize,
     /// What a name of a known kind leads to is not looked up.
     bare: bool,
@@ -45,9 +46,20 @@ impl Entries {
         let (held, batch) = (Arc::clone(held), Vec::new().into_iter());
         let (looked_up, circle) = (VecDeque::new(), Circle::default());
         let bare = bare && held.client.has(OpCode::ReadDir);
-        let (cookie, lookups, ended, missing) = (0, 1, false, Vec::new());
-        let checked = None;
-        Ok(Entries { held, handle, cookie, batch, looked_up, missing, checked, lookups, bare, ended, circle })
+        let (missing, is_relisted) = (Vec::new(), false);
+        Ok(Entries {
+            held,
+            handle,
+            cookie: 0,
+            batch,
+            looked_up,
+            missing,
+            is_relisted,
+            lookups: 1,
+            bare,
+            ended: false,
+            circle,
+        })
     }
 
     /// The names there are now; none where the directory is gone.
@@ -138,28 +150,21 @@ impl Entries {
 
     /// A name that led to nothing and is still listed now: it is there again, or the server lists what it does not have.
     fn still_listed(&mut self) -> Option<std::result::Result<(Name, Inode), Unreadable>> {
-        if let Some(checked) = &mut self.checked {
-            let name = checked.pop()?;
-            let lookup = Lookup { dir: self.held.node, name: name.clone() };
-            let found = self.held.client.call(lookup);
-            let inode = found.map(|entry| Inode::held(self.held.client.clone(), entry));
-            return Some(match inode {
-                Ok(inode) => Ok((name, inode)),
-                Err(error) => Err(Unreadable { name: Some(name), error }),
-            });
-        }
-        let mut missing = std::mem::take(&mut self.missing);
-        if !missing.is_empty() {
+        if !std::mem::replace(&mut self.is_relisted, true) && !self.missing.is_empty() {
             match self.names_now() {
-                Ok(names) => missing.retain(|name| names.contains(name)),
+                Ok(names) => self.missing.retain(|name| names.contains(name)),
                 Err(error) => {
-                    self.checked = Some(Vec::new());
+                    self.missing.clear();
                     return Some(Err(Unreadable { name: None, error }));
                 }
             }
         }
-        self.checked = Some(missing);
-        self.still_listed()
+        let name = self.missing.pop()?;
+        let client = &self.held.client;
+        Some(match client.call(Lookup { dir: self.held.node, name: name.clone() }) {
+            Ok(entry) => Ok((name, Inode::held(client.clone(), entry))),
+            Err(error) => Err(Unreadable { name: Some(name), error }),
+        })
     }
 }
 
@@ -206,7 +211,8 @@ impl Iterator for Entries {
                 return self.still_listed();
             }
             if let Err(error) = self.fill() {
-                (self.ended, self.checked) = (true, Some(Vec::new()));
+                self.ended = true;
+                self.missing.clear();
                 return Some(Err(Unreadable { name: None, error }));
             }
         }

@@ -201,7 +201,7 @@ impl File {
         Ok(self.held.client.call(GetAttr { node: self.held.node, handle: Some(self.handle) })?.attr)
     }
 
-    /// Its attributes as whoever has the file knows them, and no cache.
+    /// Its attributes now, which no cache of this process answers ([`Cx::fresh`](outrigger_core::Cx::fresh)).
     ///
     /// # Errors
     /// Whatever the tree answers.

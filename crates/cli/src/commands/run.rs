@@ -71,7 +71,7 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 /// or in ~/.ssh/config. A tree whose line has a wrong option fails when it is used (EINVAL),
 /// and a line without the form above ends `run` at once, with 125.
 ///
-/// Trees are opened when they are used. Nobody is asked for a password: keys, ssh-agent and
+/// Trees are opened when they are used. There is no prompt for a password: keys, ssh-agent and
 /// ~/.netrc have to do. Why a tree cannot be opened is said on standard error, once for each
 /// reason.
 ///

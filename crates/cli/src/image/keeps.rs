@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a type of image can hold of a tree, and what users are told about the rest.
+//! Which attributes of files a type of image stores, and the messages about those that it does not store.
 
 use super::plan::Plan;
 use super::source::Tally;

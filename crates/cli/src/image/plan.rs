@@ -32,7 +32,7 @@ pub struct Plan {
     pub attributed: Tally,
     /// Files with access lists.
     pub listed: Tally,
-    /// Files that belong to somebody else than the tree itself.
+    /// Files whose owner is not that of the root of the tree.
     pub owned: Tally,
     /// Files with set-id bits or the sticky bit.
     pub special: Tally,

@@ -152,8 +152,8 @@ impl<'a> Populate<'a> {
         let is_small = attr.kind() == FileKind::Regular && attr.size <= SMALL;
         let source =
             (is_small && found.link.is_none()).then(|| found.inode.open(OpenFlags::empty()).ok())??;
-        // One more byte shows whether it has grown. Where there may be a hole is told by the content: how many blocks a file takes differs
-        // between file systems, and equal trees have equal images.
+        // One more byte shows whether it has grown. Blocks of zeroes count as holes, and not what `st_blocks` says: that differs between
+        // file systems, and equal trees have equal images.
         let is_whole = |content: &Bytes| content.len() as u64 == attr.size && !may_have_hole(content);
         source.read_at(0, attr.size as usize + 1).ok().filter(is_whole)
     }

@@ -117,7 +117,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // If it cannot be removed, there is nothing more to be done; what failed before is what is told.
+        // An error of this would hide the one that ended the work.
         if !self.published && matches!(self.is_there(), Ok(true)) {
             drop(self.temporary.remove(false));
         }

@@ -7,7 +7,7 @@ use crate::given::{Given, give_up_capabilities};
 use crate::launch::{Filter, Prefix};
 use crate::mover::move_process;
 use crate::namespace::isolate;
-use crate::notify::{Injected, inject, keep};
+use crate::notify::{Injected, inject, keep, shown};
 use crate::proc::status;
 use crate::root::{Root, SOURCE, clear};
 use crate::whole::Whole;
@@ -25,6 +25,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::iter;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -284,10 +285,7 @@ fn pass_on(socket: &OwnedFd, connection: u32, devices: &[BorrowedFd<'_>]) -> Res
 fn execute(program: &OsStr, arguments: &[OsString]) -> (u8, String) {
     let error = Command::new(program).args(arguments).exec();
     let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-    (
-        status,
-        failed(format_args!("'{}' cannot be executed", program.display().to_string().escape_debug()))(error),
-    )
+    (status, failed(format_args!("'{}' cannot be executed", shown(program.as_bytes())))(error))
 }
 
 /// The descriptor of this number, which the process was started with; execve(2) closes it.

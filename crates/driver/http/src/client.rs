@@ -191,6 +191,7 @@ impl Web {
             let Some(wait) = wait.filter(|wait| is_safe(&ask.method) && *wait < left) else {
                 return Err(Fault::Refused(refused));
             };
+            // Once for each request: many refusals of one say nothing of the others.
             if pause == BUSY_PAUSES[0] {
                 pool.narrow();
             }

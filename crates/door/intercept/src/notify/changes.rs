@@ -131,7 +131,7 @@ impl Server {
         if let Ok(content) = self.mirror.content(&to_real) {
             let mut content = lock(&content);
             content.path = to.path.clone();
-            content.renamed()?;
+            content.renamed();
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ impl Server {
         self.mirror.changes();
         parent.link(inode, &name)?;
         if let Ok(content) = self.mirror.content(&real) {
-            lock(&content).renamed()?;
+            lock(&content).renamed();
         }
         self.mirror.change(|| match linkat(CWD, &real, CWD, &to_real, AtFlags::empty()) {
             Err(rustix::io::Errno::EXIST) => Ok(()),

@@ -181,14 +181,16 @@ impl Content {
         }
     }
 
-    /// The file got another name, or one more: the change of its attributes is ours.
-    pub(crate) fn renamed(&mut self) -> Result<()> {
-        if let Some(Writing { since: Some(Since::Opened), is_stale: false, .. }) = &self.writing
-            && let Some(writing) = &self.writing
+    /// The file got another name, or one more: the change of its attributes is ours. Where these cannot be asked for, what is written may be
+    /// taken for stale, and is kept then.
+    pub(crate) fn renamed(&mut self) {
+        if let Some(writing) = &self.writing
+            && writing.since == Some(Since::Opened)
+            && !writing.is_stale
+            && let Ok(now) = writing.now()
         {
-            self.key = Key::of(&writing.now()?);
+            self.key = Key::of(&now);
         }
-        Ok(())
     }
 
     /// Fetches it from the tree.

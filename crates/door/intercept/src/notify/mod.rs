@@ -91,7 +91,7 @@ fn say(what: impl Display) {
 }
 
 /// A path as messages have it: names make no lines, and control no terminal.
-fn shown(path: &[u8]) -> String {
+pub(crate) fn shown(path: &[u8]) -> String {
     let mut shown = String::with_capacity(path.len());
     for char in String::from_utf8_lossy(path).chars() {
         match char.is_control() {

@@ -199,8 +199,10 @@ impl Shared {
         let mut file = saved.encode(&self.tree);
         let largest = self.store.largest() as usize;
         if file.len() > largest {
-            let head = SavedTree { dirs: Vec::new(), ..saved.clone() }.encode(&self.tree).len();
-            file = fit(saved, used, largest.saturating_sub(head)).encode(&self.tree);
+            let SavedTree { writer, mark, .. } = saved;
+            let head = SavedTree { writer, mark, root: saved.root.clone(), dirs: Vec::new() };
+            let room = largest.saturating_sub(head.encode(&self.tree).len());
+            file = fit(saved, used, room).encode(&self.tree);
         }
         let _writing = lock(&self.writing);
         if lock(&self.state).cleared != cleared {
