@@ -16,10 +16,10 @@ const NEW: OpenFlags = OpenFlags::WRITE_ONLY.union(OpenFlags::EXCL);
 /// Files up to this size, in bytes, are made together with the others of their directory that come next: the process of the kernel
 /// code is asked once for all.
 const SMALL: u64 = 64 << 10;
-/// The smallest hole that file systems keep, in bytes.
-const BLOCK: usize = 4096;
 /// So many of them at most.
 const TOGETHER: usize = 64;
+/// The smallest hole that file systems keep, in bytes.
+const BLOCK: usize = 4096;
 
 /// A small file that is not made yet.
 struct Small {
